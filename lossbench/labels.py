@@ -1,0 +1,48 @@
+"""How a plugin with options is written everywhere (suites, command line, reports): name[option=value,…]."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+
+def label(name: str, options: Mapping[str, Any]) -> str:
+    """(name, options) → `name[option=value,…]`, or the bare name when there are none."""
+    inside = ",".join(f"{key}={_plain(value)}" for key, value in options.items())
+    return f"{name}[{inside}]" if inside else name
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "(" + " ".join(_plain(item) for item in value) + ")"
+    return str(value)
+
+
+def parse_label(text: str) -> tuple[str, dict[str, Any]]:
+    """`name[option=value,…]` → (name, options); values are read as TOML reads them, else as plain text."""
+    match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\[(.*)\])?\s*", text, flags=re.DOTALL)
+    if not match:
+        raise ValueError(f"'{text}' is not of the form name or name[option=value,…]")
+    name, inside = match.groups()
+    options: dict[str, Any] = {}
+    for part in filter(None, (inside or "").split(",")):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key or not value:
+            raise ValueError(f"'{part.strip()}' in '{text}' is not of the form option=value")
+        if key in options:
+            raise ValueError(f"option '{key}' is there twice in '{text}'")
+        options[key] = _plain_value(value)
+    return name, options
+
+
+def _plain_value(text: str) -> Any:
+    if text.startswith("(") and text.endswith(")"):
+        return [_plain_value(item) for item in text[1:-1].split()]
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

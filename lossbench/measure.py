@@ -1,0 +1,114 @@
+"""What a cell measures besides accuracy: angles, the memory ledger, the environment."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lossbench.schema import finite_or_none
+
+
+def mean_angles(features: Tensor, labels: Tensor, weight: Tensor) -> list[float | None]:
+    """θ̄_i, degrees: the mean angle between class i's features (N×M) and its weight (row i of C×M).
+
+    θ̄_i = 1/N_i Σ_j arccos( w_i·x_j / ‖w_i‖‖x_j‖ ); None for a class without examples.
+    """
+    own = weight[labels].double()
+    cosine = nn.functional.cosine_similarity(features.double(), own, dim=1)
+    angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
+    total = torch.zeros(len(weight), dtype=torch.float64).index_add_(0, labels, angle)
+    count = torch.bincount(labels, minlength=len(weight))
+    return [finite_or_none(value) for value in (total / count).tolist()]
+
+
+def size(tensors: Iterable[Tensor | None]) -> int:
+    """Bytes that the tensors hold."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
+
+
+def ledger(backbone: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, int]:
+    """Parameter memory by cause, in bytes.
+
+    fc: the backbone's last layer (the one of M units). classifier: the class weights and their bias. loss: all else
+    that the loss owns (centres, running averages). model: the backbone, fc included. optimizer: its state.
+    """
+    fc = getattr(backbone, "fc", None)
+    classifier = [getattr(loss, name, None) for name in ("weight", "bias")]
+    classifier = [tensor for tensor in classifier if isinstance(tensor, Tensor)]
+    everything = [*loss.parameters(), *loss.buffers()]
+    own = [tensor for tensor in everything if all(tensor is not other for other in classifier)]
+    state = [value for entry in optimizer.state.values() for value in entry.values() if isinstance(value, Tensor)]
+    return {
+        "fc": size(fc.parameters()) if isinstance(fc, nn.Module) else 0,
+        "classifier": size(classifier),
+        "loss": size(own),
+        "model": size([*backbone.parameters(), *backbone.buffers()]),
+        "optimizer": size(state),
+    }
+
+
+def reset_peak() -> None:
+    """Start the peak of resident memory anew, where the system lets us (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had resident since `reset_peak`."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if platform.system() == "Darwin" else most * 1024
+
+
+def parameter_digest(*modules: nn.Module) -> str:
+    """sha256 over all parameters and buffers: two trainings are the same to the bit when their digests are."""
+    digest = hashlib.sha256()
+    for module in modules:
+        for name, value in sorted(module.state_dict().items()):
+            digest.update(name.encode())
+            plain = value.detach().cpu().contiguous() if isinstance(value, Tensor) else None
+            digest.update(repr(value).encode() if plain is None else plain.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def environment(threads: int) -> dict[str, Any]:
+    """Where a cell ran. Wall times are compared only between equal fingerprints."""
+    decides = {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": "cpu",
+    }
+    fingerprint = hashlib.sha256(repr(sorted(decides.items())).encode()).hexdigest()[:8]
+    return {**decides, "fingerprint": fingerprint, "load": round(os.getloadavg()[0], 2)}
+
+
+@functools.cache
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,95 @@
+"""Suite → ordered cells. Pure: nothing is read, trained or written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from lossbench.schema import Cell, Experiment, Suite
+from lossbench.theory import minimum_width
+
+
+def plan(suite: Suite) -> list[Cell]:
+    """Every cell that the suite means, in the order to run them.
+
+    Seeds go outermost, so that an interrupted run holds complete pairs; a warm start stands before the first cell
+    that needs it; timing cells, which run alone, come last. A cell that two experiments share appears once for each,
+    under one key.
+    """
+    cells = [cell for experiment in suite.experiments for cell in _accuracy_cells(experiment)]
+    return cells + [cell for experiment in suite.experiments for cell in _timing_cells(experiment)]
+
+
+def unique(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells to train: one a key, in order."""
+    return list({cell.key: cell for cell in reversed(list(cells))}.values())[::-1]
+
+
+def select(
+    cells: Sequence[Cell],
+    *,
+    losses: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    backbones: Sequence[str] = (),
+    widths: Sequence[int] = (),
+    seeds: Sequence[int] = (),
+) -> list[Cell]:
+    """The cells that fit the filters (labels or bare names; empty: no filter), and the warm starts they need.
+
+    Timing cells compare all losses at once, so they are kept only where no loss and no seed is singled out.
+    """
+
+    def named(spec_name: str, spec_label: str, wanted: Sequence[str]) -> bool:
+        return not wanted or spec_name in wanted or spec_label in wanted
+
+    def fits(cell: Cell) -> bool:
+        return (
+            cell.kind != "warm"
+            and (cell.kind == "train" or not (losses or seeds))
+            and (cell.kind == "timing" or named(cell.loss.name, cell.loss.label, losses))
+            and named(cell.dataset.name, cell.dataset.label, datasets)
+            and named(cell.backbone.name, cell.backbone.label, backbones)
+            and (not widths or cell.width in widths)
+            and (not seeds or cell.seed in seeds or cell.kind == "timing")
+        )
+
+    chosen = [cell for cell in cells if fits(cell)]
+    needed = {cell.warm_cell().key for cell in chosen if cell.warm and cell.kind == "train"}
+    kept = {id(cell) for cell in chosen}
+    return [cell for cell in cells if id(cell) in kept or (cell.kind == "warm" and cell.key in needed)]
+
+
+def _accuracy_cells(experiment: Experiment) -> Iterator[Cell]:
+    for seed in experiment.seeds:
+        for grid_point in _grid(experiment, seed):
+            if grid_point.warm:
+                yield grid_point.warm_cell()
+            for loss in experiment.losses:
+                yield replace(grid_point, losses=(loss,), key="")
+
+
+def _timing_cells(experiment: Experiment) -> Iterator[Cell]:
+    if experiment.timing:
+        for point in _grid(experiment, experiment.seeds[0]):
+            yield replace(point, kind="timing", losses=experiment.losses, warm=None, timing=experiment.timing, key="")
+
+
+def _grid(experiment: Experiment, seed: int) -> Iterator[Cell]:
+    """One cell (of the first loss) for each dataset and width, equal widths once."""
+    for classes, dataset in experiment.tasks:
+        widths = (minimum_width(classes) if width == "min" else width for width in experiment.widths)
+        for width in dict.fromkeys(widths):
+            yield Cell(
+                experiment=experiment.name,
+                kind="train",
+                dataset=dataset,
+                backbone=experiment.backbone,
+                width=width,
+                classes=classes,
+                losses=experiment.losses[:1],
+                seed=seed,
+                schedule=experiment.schedule,
+                warm=experiment.warm,
+                timing=None,
+                threads=experiment.threads,
+            )

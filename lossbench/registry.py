@@ -1,0 +1,298 @@
+"""Plugin folders → names. A plugin is one file; it is read as text until somebody needs to run it.
+
+The file's stem is the plugin's name, the first line of its docstring is its summary, and the keyword-only
+arguments of its entry point (`Loss`, `Backbone` or `load`) are exactly the options that a suite may set. All of
+that is read with `ast`, so that listing plugins or refusing a misspelt option imports nothing, and a broken file
+hurts only the one who names it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from lossbench.errors import PluginError, nearest
+
+Kind = Literal["loss", "backbone", "dataset"]
+KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")
+ENTRY_POINT: dict[Kind, str] = {"loss": "Loss", "backbone": "Backbone", "dataset": "load"}
+FOLDER: dict[Kind, str] = {"loss": "losses", "backbone": "backbones", "dataset": "datasets"}
+ENTRY_POINT_GROUP = "lossbench.plugins"
+
+REQUIRED = object()  # the default of an option that has none
+
+
+@dataclass(frozen=True)
+class Option:
+    """One keyword-only argument of a plugin: its name, its type as a Python object, its default."""
+
+    name: str
+    annotation: Any
+    annotation_text: str
+    default: Any
+
+    def parse(self, value: Any) -> Any:
+        """`value` as this option's type, strictly (a TOML array may become a tuple); ValueError otherwise."""
+        import pydantic
+        import pydantic_core
+
+        try:
+            as_json = pydantic_core.to_json(value)  # JSON mode: strict about types, yet [1, 2] fits tuple[int, ...]
+            return pydantic.TypeAdapter(self.annotation).validate_json(as_json, strict=True)
+        except (pydantic.ValidationError, ValueError) as error:
+            raise ValueError(f"must be {self.annotation_text}, got {value!r}") from error
+
+
+# What every dataset can do, whoever loads it: `lossbench.data` applies these after the plugin's own `load`.
+SHARED_DATASET_OPTIONS = {
+    "train": Option("train", int | None, "int | None", None),
+    "classes": Option("classes", int | list[int] | None, "int | list[int] | None", None),
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One plugin file, known by its source."""
+
+    kind: Kind
+    name: str
+    path: Path
+
+    @cached_property
+    def source(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise PluginError(f"{self.path}: cannot be read ({error.strerror})") from error
+
+    @property
+    def source_hash(self) -> str:
+        return hashlib.sha256(self.source).hexdigest()[:16]
+
+    @cached_property
+    def _tree(self) -> ast.Module:
+        try:
+            return ast.parse(self.source)
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None)
+            raise PluginError(
+                f"{self.path}{f':{line}' if line else ''}: is not valid Python ({error.args[0]})"
+            ) from error
+
+    @property
+    def doc(self) -> str:
+        return inspect.cleandoc(ast.get_docstring(self._tree) or "")
+
+    @property
+    def summary(self) -> str:
+        return self.doc.partition("\n")[0] or "(no docstring)"
+
+    @cached_property
+    def options(self) -> dict[str, Option]:
+        """The options by name, in the order in which the file declares them."""
+        arguments = _signature(self._tree, ENTRY_POINT[self.kind])
+        if arguments is None:
+            raise PluginError(f"{self.path}: defines no '{ENTRY_POINT[self.kind]}', so it is not a {self.kind}")
+        own = {
+            argument.arg: _option(argument, default, self.constants)
+            for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        }
+        return own | (SHARED_DATASET_OPTIONS if self.kind == "dataset" else {})
+
+    @property
+    def open_ended(self) -> bool:
+        """True when the entry point takes **options: names that only the plugin itself can judge."""
+        arguments = _signature(self._tree, ENTRY_POINT[self.kind])
+        return arguments is not None and arguments.kwarg is not None
+
+    @property
+    def imports(self) -> list[str]:
+        """The modules named in import statements anywhere in the file: worth preloading before a fork."""
+        found: dict[str, None] = {}
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Import):
+                found.update(dict.fromkeys(alias.name for alias in node.names))
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found[node.module] = None
+        return list(found)
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        """Module-level names bound to literals, which defaults may refer to."""
+        constants = {}
+        for node in self._tree.body:
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                try:
+                    constants[node.targets[0].id] = ast.literal_eval(node.value)
+                except ValueError:
+                    continue
+        return constants
+
+    def parse_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Every option with its value, in the order of the signature; PluginError names the first wrong one.
+
+        The error's `option` attribute is the offending key, so that a suite can point at it.
+        """
+        for name in given:
+            if name not in self.options and not self.open_ended:
+                raise OptionError(
+                    name, f"unknown option '{name}' of {self.kind} '{self.name}'; {nearest(name, self.options)}"
+                )
+        values: dict[str, Any] = {}
+        for name, option in self.options.items():
+            if name in given:
+                try:
+                    values[name] = option.parse(given[name])
+                except ValueError as error:
+                    raise OptionError(name, f"option '{name}' of {self.kind} '{self.name}' {error}") from error
+            elif option.default is REQUIRED:
+                raise OptionError(None, f"{self.kind} '{self.name}' needs the option '{name}'")
+            else:
+                values[name] = option.default
+        return values | {name: value for name, value in given.items() if name not in values}
+
+    def load(self) -> Any:
+        """The plugin's entry point: the file is executed on the first call, under a name nobody else uses."""
+        return _load(self.kind, self.path, self.source_hash)
+
+
+class OptionError(PluginError):
+    """An option that a plugin does not take; `option` is its name when one key is to blame."""
+
+    def __init__(self, option: str | None, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+class Registry:
+    """All plugins in sight: the built-in ones, those in `folders`, those of installed packages.
+
+    Each of `folders` holds `losses/`, `backbones/` or `datasets/`, as this project's own checkout does.
+    """
+
+    def __init__(self, folders: Iterable[Path] = ()) -> None:
+        self.folders = tuple(dict.fromkeys(Path(folder).resolve() for folder in folders))
+        for folder in self.folders:
+            if not folder.is_dir():
+                raise PluginError(f"{folder}: is not a folder, so no plugins can be read from it")
+
+    @cached_property
+    def _found(self) -> dict[tuple[Kind, str], list[Path]]:
+        found: dict[tuple[Kind, str], list[Path]] = {}
+        for kind in KINDS:
+            places = [
+                _built_in(kind),
+                *(folder / FOLDER[kind] for folder in self.folders),
+                *(folder / FOLDER[kind] for folder in _installed()),
+            ]
+            for place in dict.fromkeys(place.resolve() for place in places):
+                for path in sorted(place.glob("*.py")):
+                    if not path.name.startswith("_"):
+                        found.setdefault((kind, path.stem), []).append(path)
+        return found
+
+    def names(self, kind: Kind) -> list[str]:
+        return sorted(name for found_kind, name in self._found if found_kind == kind)
+
+    def find(self, kind: Kind, name: str) -> Plugin:
+        paths = self._found.get((kind, name), [])
+        if not paths:
+            raise PluginError(f"unknown {kind} '{name}'; {nearest(name, self.names(kind))}")
+        if len({path.read_bytes() for path in paths}) > 1:  # a copy of the same file is no quarrel
+            listed = " and ".join(str(path) for path in paths)
+            raise PluginError(f"two plugins claim the {kind} name '{name}': {listed}; rename one")
+        return _plugin(kind, name, paths[0], paths[0].stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _plugin(kind: Kind, name: str, path: Path, modified: int) -> Plugin:
+    del modified  # part of the cache key only: an edited file is a new plugin
+    return Plugin(kind, name, path)
+
+
+def _built_in(kind: Kind) -> Path:
+    """The folder of our own plugins: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parent
+    if kind == "dataset":
+        return package / "data" / "sets"
+    inside = package / FOLDER[kind]
+    return inside if inside.is_dir() else package.parent / FOLDER[kind]
+
+
+@lru_cache(maxsize=1)
+def _installed() -> tuple[Path, ...]:
+    """Folders of installed packages that declare the entry point group; the packages are not imported."""
+    from importlib.metadata import entry_points
+
+    folders = []
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        spec = importlib.util.find_spec(entry.module)
+        places = list(spec.submodule_search_locations or []) if spec else []
+        if not places:
+            raise PluginError(
+                f"entry point '{entry.name}' of group '{ENTRY_POINT_GROUP}' names '{entry.value}', "
+                "which is not an installed package"
+            )
+        folders += [Path(place) for place in places]
+    return tuple(folders)
+
+
+def _signature(tree: ast.Module, entry: str) -> ast.arguments | None:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == entry:
+            return node.args
+        if isinstance(node, ast.ClassDef) and node.name == entry:
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef) and member.name == "__init__":
+                    return member.args
+    return None
+
+
+_TYPES: dict[str, Any] = {
+    **{kind.__name__: kind for kind in (bool, int, float, str, list, tuple, dict)},
+    "Any": Any,
+    "Literal": Literal,
+    "None": None,
+}
+
+
+def _option(argument: ast.arg, default: ast.expr | None, constants: Mapping[str, Any]) -> Option:
+    text = ast.unparse(argument.annotation) if argument.annotation else "anything"
+    try:  # annotations are evaluated in a namespace of plain types: nothing of the plugin runs
+        annotation = eval(text, {"__builtins__": {}}, _TYPES) if argument.annotation else Any
+    except Exception:
+        annotation = Any
+    value: Any = REQUIRED
+    if default is not None:
+        try:
+            value = ast.literal_eval(default)
+        except ValueError:
+            value = constants.get(default.id) if isinstance(default, ast.Name) else None
+    return Option(argument.arg, annotation, text, value)
+
+
+@lru_cache(maxsize=256)
+def _load(kind: Kind, path: Path, source_hash: str) -> Any:
+    module_name = f"lossbench_{kind}_{path.stem}_{source_hash}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # before execution: dataclasses and pickling look modules up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module_name]
+        raise PluginError(f"{path}: fails on import ({type(error).__name__}: {error})") from error
+    entry = getattr(module, ENTRY_POINT[kind], None)
+    if not callable(entry):
+        del sys.modules[module_name]
+        raise PluginError(f"{path}: defines no '{ENTRY_POINT[kind]}', so it is not a {kind}")
+    return entry

@@ -1,0 +1,358 @@
+"""The frozen data that everything speaks: what a suite file says, the cells it means, the records they leave.
+
+Two families. The pydantic models (`SuiteFile` and below) are the *text* of a suite: strict, with a JSON schema
+for editors. The dataclasses (`Suite`, `Experiment`, `Cell`, `Record`, …) are what that text *means* once names are
+resolved; they are plain data and the only thing that crosses a process boundary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# Raised whenever the meaning of a cell changes, so that older records are not taken for current ones.
+PROTOCOL = 1
+
+Metric = Literal["accuracy", "angle", "step_seconds", "fc_bytes"]
+Status = Literal["done", "failed", "diverged", "oom", "timeout"]
+CellKind = Literal["train", "warm", "timing"]
+
+Positive = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[int, Field(ge=0)]
+Width = Positive | Literal["min"]
+
+
+class _Text(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _NamedText(BaseModel):
+    """A table with a `name`; every other key is an option, judged later by the plugin that has that name."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Decay(_Text):
+    """Multiply the learning rate by `factor` every `every` steps."""
+
+    factor: Annotated[float, Field(gt=0, le=1)]
+    every: Positive
+
+
+class Schedule(_Text):
+    """How one cell is trained: SGD with momentum, `steps` batches, step decay."""
+
+    steps: Positive
+    batch: Positive = 64
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5e-4
+    decay: Decay | None = None
+    evaluations: NonNegative = Field(0, description="points of the learning curve that score the test set too")
+
+
+class WarmStart(_Text):
+    """A phase that all losses share: train `loss` for `steps`, then refine with each loss."""
+
+    loss: str | _NamedText = "softmax"
+    steps: Positive
+
+
+class Timing(_Text):
+    """A timing cell: `rounds` visits to every loss in shuffled order, `steps` optimizer steps a visit."""
+
+    rounds: Annotated[int, Field(ge=3)] = 15
+    steps: Positive = 5
+
+
+class ExperimentText(_Text):
+    """One grid of a suite: dataset × backbone × widths × losses × seeds."""
+
+    name: str
+    dataset: str | _NamedText
+    backbone: str | _NamedText
+    widths: Annotated[list[Width], Field(min_length=1)]
+    losses: Annotated[list[str | _NamedText], Field(min_length=1)]
+    seeds: Positive | Annotated[list[NonNegative], Field(min_length=1)]
+    schedule: Schedule
+    classes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] | None = Field(
+        None, description="train on the first k classes only, for each k of this list"
+    )
+    warm_start: WarmStart | None = None
+    timing: Timing | None = None
+    published: dict[str, float] = Field(default={}, description="accuracy in percent by loss, as a paper prints it")
+    threads: Positive = 1
+
+
+class Claim(_Text):
+    """A statement that the suite tests: on `metric`, `better` beats `than`."""
+
+    text: str
+    experiment: str
+    metric: Metric = "accuracy"
+    better: str
+    than: str
+    width: Width | None = Field(None, description="test it at this width; absent: over all widths of the experiment")
+
+
+class Profile(_Text):
+    """The same suite at another scale: tables laid over the experiments' own."""
+
+    all: dict[str, Any] = Field(default={}, description="laid over every experiment, over its own keys too")
+    experiment: dict[str, dict[str, Any]] = Field(default={}, description="laid over one experiment, by its name")
+    skip: list[str] = Field(default=[], description="experiments left out")
+
+
+class SuiteFile(_Text):
+    """A suite file, as written."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    title: str = ""
+    baseline: str = "softmax"
+    margin: Annotated[float, Field(gt=0, description="accuracy points that count as no difference")] = 0.5
+    defaults: dict[str, Any] = Field(default={}, description="any key of an experiment")
+    experiment: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    claim: list[Claim] = []
+    profile: dict[str, Profile] = {}
+
+
+# --- what the text means -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A plugin with all its options decided.
+
+    `label` is how people write it, `source` the hash of its file, `where` the suite's key that named it.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    label: str
+    source: str
+    where: str = field(default="", compare=False)
+
+    def matches(self, other: Spec) -> bool:
+        """The same plugin with the same option values, however they were written."""
+        return (self.name, self.options) == (other.name, other.options)
+
+
+@dataclass(frozen=True)
+class Warm:
+    """The shared first phase of an experiment's cells."""
+
+    loss: Spec
+    steps: int
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One grid with every name resolved; `tasks` pairs each number of classes with its dataset."""
+
+    name: str
+    tasks: tuple[tuple[int, Spec], ...]
+    backbone: Spec
+    widths: tuple[int | Literal["min"], ...]
+    losses: tuple[Spec, ...]
+    seeds: tuple[int, ...]
+    schedule: Schedule
+    warm: Warm | None
+    timing: Timing | None
+    published: Mapping[str, float]
+    threads: int
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite at one profile. `text` is the file itself, kept with every run."""
+
+    name: str
+    title: str
+    baseline: str
+    margin: float
+    experiments: tuple[Experiment, ...]
+    claims: tuple[Claim, ...]
+    profile: str | None
+    text: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run (or one shared warm start, or one timing session), by all that decides its result.
+
+    `experiment` and the labels say where a cell belongs; they do not decide its result and are not in its key, so
+    that two experiments that ask for the same cell train it once.
+    """
+
+    experiment: str
+    kind: CellKind
+    dataset: Spec
+    backbone: Spec
+    width: int
+    classes: int
+    losses: tuple[Spec, ...]  # one, except in a timing cell
+    seed: int
+    schedule: Schedule
+    warm: Warm | None
+    timing: Timing | None
+    threads: int
+    key: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            object.__setattr__(self, "key", self._key())
+
+    @property
+    def loss(self) -> Spec:
+        return self.losses[0]
+
+    @property
+    def label(self) -> str:
+        """Short words for people: the losses of this cell as they are written."""
+        return {"train": self.loss.label, "warm": f"warm start: {self.loss.label}", "timing": "timing"}[self.kind]
+
+    @property
+    def title(self) -> str:
+        """One line that tells this cell from its siblings."""
+        return f"{self.experiment}  {self.label}  M={self.width} C={self.classes} seed={self.seed}"
+
+    def warm_cell(self) -> Cell:
+        """The cell whose checkpoint this one starts from."""
+        assert self.warm
+        schedule = self.schedule.model_copy(update={"steps": self.warm.steps, "evaluations": 0})
+        return replace(
+            self, kind="warm", losses=(self.warm.loss,), schedule=schedule, warm=None, timing=None, key=""
+        )
+
+    def _key(self) -> str:
+        def identity(spec: Spec) -> list[Any]:
+            return [spec.name, dict(spec.options), spec.source]
+
+        decides = {
+            "protocol": PROTOCOL,
+            "kind": self.kind,
+            "dataset": identity(self.dataset),
+            "backbone": identity(self.backbone),
+            "width": self.width,
+            "classes": self.classes,
+            "losses": [identity(spec) for spec in self.losses],
+            "seed": self.seed,
+            "schedule": self.schedule.model_dump(),
+            "warm": self.warm and [identity(self.warm.loss), self.warm.steps],
+            "timing": self.timing and self.timing.model_dump(),
+            "threads": self.threads,
+        }
+        canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:20]
+
+    def to_json(self) -> dict[str, Any]:
+        data = {name: getattr(self, name) for name in ("experiment", "kind", "width", "classes", "seed", "threads")}
+        return data | {
+            "key": self.key,
+            "dataset": asdict(self.dataset),
+            "backbone": asdict(self.backbone),
+            "losses": [asdict(spec) for spec in self.losses],
+            "schedule": self.schedule.model_dump(),
+            "warm": self.warm and asdict(self.warm),
+            "timing": self.timing and self.timing.model_dump(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cell:
+        warm = data["warm"]
+        return cls(
+            **{name: data[name] for name in ("experiment", "kind", "width", "classes", "seed", "threads", "key")},
+            dataset=Spec(**data["dataset"]),
+            backbone=Spec(**data["backbone"]),
+            losses=tuple(Spec(**spec) for spec in data["losses"]),
+            schedule=Schedule.model_validate(data["schedule"]),
+            warm=warm and Warm(Spec(**warm["loss"]), warm["steps"]),
+            timing=data["timing"] and Timing.model_validate(data["timing"]),
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a cell left behind. Counts are stored, accuracies derived; wall times are kept apart from results."""
+
+    cell: Cell
+    status: Status
+    error: str | None = None
+    correct: int | None = None
+    total: int | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)  # train, step_median
+    bytes: Mapping[str, int] = field(default_factory=dict)  # fc, classifier, loss, model, optimizer, peak
+    angles: Mapping[str, list[float | None]] = field(default_factory=dict)  # train, test: degrees by class
+    curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
+    rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds a step, by loss
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    digest: str | None = None  # sha256 of the trained parameters: equal digests, equal training
+
+    @property
+    def accuracy(self) -> float | None:
+        """In percent."""
+        return None if self.correct is None or not self.total else 100 * self.correct / self.total
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as record.json holds it: flat enough to read, complete enough to run again."""
+        cell = self.cell
+        return {
+            "key": cell.key,
+            "status": self.status,
+            "error": self.error,
+            "label": cell.label,
+            "cell": {
+                "experiment": cell.experiment,
+                "dataset": cell.dataset.label,
+                "backbone": cell.backbone.label,
+                "width": cell.width,
+                "classes": cell.classes,
+                "loss": cell.loss.name if cell.kind != "timing" else None,
+                "options": dict(cell.loss.options) if cell.kind != "timing" else {},
+                "seed": cell.seed,
+                "kind": cell.kind,
+            },
+            "correct": self.correct,
+            "total": self.total,
+            "accuracy": self.accuracy,
+            "seconds": dict(self.seconds),
+            "bytes": dict(self.bytes),
+            "angles": dict(self.angles),
+            "curve": [dict(point) for point in self.curve],
+            "rounds": dict(self.rounds),
+            "digest": self.digest,
+            "environment": dict(self.environment),
+            "plan": cell.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Record:
+        names = "status error correct total seconds bytes angles rounds environment digest".split()
+        fields = {name: data[name] for name in names}
+        return cls(cell=Cell.from_json(data["plan"]), curve=tuple(data["curve"]), **fields)
+
+
+def result(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a record's JSON that the cell alone decides: equal, to the bit, for any -j, order or interruption.
+
+    Seconds, peak memory and the environment are what was met on the way.
+    """
+    kept = {name: value for name, value in record.items() if name not in ("seconds", "rounds", "environment")}
+    return kept | {"bytes": {name: size for name, size in record["bytes"].items() if name != "peak"}}
+
+
+def finite_or_none(value: float) -> float | None:
+    """JSON has no NaN: an undefined number is null."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,320 @@
+"""TOML → Suite, strictly: every unknown key, name or option fails here, in one sentence, before anything trains."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lossbench import schema
+from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
+from lossbench.explain import validate
+from lossbench.labels import label, parse_label
+from lossbench.registry import Kind, OptionError, Registry
+from lossbench.schema import Experiment, ExperimentText, Spec, Suite, SuiteFile, Warm
+
+# The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
+CountClasses = Callable[[Spec], int]
+
+
+def locate(name: str) -> Path:
+    """The suite file that a user means: a path, or the name of a built-in suite."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise SuiteError(f"{name}: is a folder, not a suite file")
+    if path.suffix == ".toml" and path.parent != Path("."):
+        raise SuiteError(f"{name}: there is no such file; {nearest(path.stem, built_in())} (built-in suites)")
+    stem = path.name.removesuffix(".toml")
+    if stem not in built_in():
+        raise SuiteError(f"{name}: no such file and no built-in suite of that name; {nearest(stem, built_in())}")
+    return built_in()[stem]
+
+
+def built_in() -> dict[str, Path]:
+    """The suites that come with lossbench, by name."""
+    package = Path(__file__).parent
+    folder = package / "suites" if (package / "suites").is_dir() else package.parent / "suites"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def read(path: Path, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
+    """The suite in a file; `registry` judges the names of losses, backbones and datasets."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SuiteError(f"{path}: cannot be read ({error})") from error
+    return parse(text, str(path), registry, count_classes, profile)
+
+
+def parse(
+    text: str, source: str, registry: Registry, count_classes: CountClasses, profile: str | None = None
+) -> Suite:
+    """The suite in a text. All profiles are judged, whichever is asked for: a typo in the unused one counts too."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SuiteError(f"{source}: is not valid TOML: {error}") from error
+    file = validate(SuiteFile, raw, lambda path: _where(source, path))
+    reader = _Reader(source, file, registry, count_classes)
+    if profile is not None and profile not in file.profile:
+        raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(profile, file.profile)}")
+    experiments = {name: reader.experiments(name) for name in (None, *file.profile)}
+    claims = reader.claims(experiments[None])
+    baseline = reader.baseline(experiments[None])
+    return Suite(
+        name=file.name,
+        title=file.title or file.name,
+        baseline=baseline,
+        margin=file.margin,
+        experiments=experiments[profile],
+        claims=claims,
+        profile=profile,
+        text=text,
+        source=source,
+    )
+
+
+class _Reader:
+    """One suite file on its way from text to meaning."""
+
+    def __init__(self, source: str, file: SuiteFile, registry: Registry, count_classes: CountClasses) -> None:
+        self.source, self.file, self.registry, self.count_classes = source, file, registry, count_classes
+
+    def fail(self, path: Sequence[Any], problem: object) -> SuiteError:
+        return SuiteError(f"{_where(self.source, path)}: {problem}")
+
+    def experiments(self, profile: str | None) -> tuple[Experiment, ...]:
+        """Every experiment of one profile."""
+        overlay = self.file.profile.get(profile, schema.Profile()) if profile else schema.Profile()
+        names = [str(raw.get("name", index)) for index, raw in enumerate(self.file.experiment)]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise self.fail(["experiment", index], f"there are two experiments named '{name}'; rename one")
+        for place, mentioned in (("skip", overlay.skip), ("experiment", list(overlay.experiment))):
+            for name in mentioned:
+                if name not in names:
+                    problem = f"there is no experiment '{name}'; {nearest(name, names)}"
+                    raise self.fail(["profile", profile, place], problem)
+        found = []
+        for index, (name, raw) in enumerate(zip(names, self.file.experiment, strict=True)):
+            if name in overlay.skip:
+                continue
+            here = ["experiment", name if "name" in raw else index]
+            layers: list[tuple[list[Any], Mapping[str, Any]]] = [
+                (["defaults"], self.file.defaults),
+                (here, raw),
+                (["profile", profile, "all"], overlay.all),
+                (["profile", profile, "experiment", name], overlay.experiment.get(name, {})),
+            ]
+            found.append(self.experiment(layers, here))
+        if not found:
+            raise self.fail(["profile", profile, "skip"], "leaves no experiment to run")
+        return tuple(found)
+
+    def experiment(self, layers: list[tuple[list[Any], Mapping[str, Any]]], here: list[Any]) -> Experiment:
+        """One experiment from its layers, each laid over the one before; errors name the layer to blame."""
+        merged: dict[str, Any] = {}
+        for _, layer in layers:
+            merged = _lay_over(merged, layer)
+
+        def origin(path: Sequence[Any]) -> list[Any]:
+            for prefix, layer in reversed(layers):
+                if path and path[0] in layer:
+                    return [*prefix, *path]
+            return [*here, *path]
+
+        text = validate(ExperimentText, merged, lambda path: _where(self.source, origin(path)))
+        if isinstance(text.seeds, list) and len(set(text.seeds)) < len(text.seeds):
+            raise self.fail(origin(["seeds"]), f"a seed is given twice in {text.seeds}")
+        losses = [
+            spec
+            for index, item in enumerate(text.losses)
+            for spec in self.sweep("loss", item, origin(["losses", index]))
+        ]
+        for first, second in itertools.combinations(losses, 2):
+            if first.matches(second):
+                problem = f"'{second.label}' is there twice (the other is written '{first.label}')"
+                raise self.fail(origin(["losses"]), problem)
+        labels = [spec.label for spec in losses]
+        published = {}
+        for key, value in text.published.items():
+            published[self.one_of(key, losses, origin(["published"]))] = value
+        if not any(spec.matches(self.loss(self.file.baseline, ["baseline"])) for spec in losses):
+            problem = f"the baseline '{self.file.baseline}' is not among the losses; {nearest(self.file.baseline, labels)}"
+            raise self.fail(origin(["losses"]), problem)
+        warm = None
+        if text.warm_start:
+            place = origin(["warm_start", "loss"])
+            warm = Warm(self.single("loss", text.warm_start.loss, place), text.warm_start.steps)
+        return Experiment(
+            name=text.name,
+            tasks=tuple(self.tasks(text, origin)),
+            backbone=self.single("backbone", text.backbone, origin(["backbone"])),
+            widths=tuple(text.widths),
+            losses=tuple(losses),
+            seeds=tuple(text.seeds if isinstance(text.seeds, list) else range(text.seeds)),
+            schedule=text.schedule,
+            warm=warm,
+            timing=text.timing,
+            published=published,
+            threads=text.threads,
+        )
+
+    def tasks(self, text: ExperimentText, origin: Callable[[Sequence[Any]], list[Any]]) -> Iterator[tuple[int, Spec]]:
+        """The dataset as (classes, dataset): once, or once for each k of the experiment's `classes`."""
+        dataset = self.single("dataset", text.dataset, origin(["dataset"]))
+        try:
+            available = self.count_classes(dataset)
+        except LossbenchError as error:
+            raise self.fail(origin(["dataset"]), error) from error
+        if text.classes is None:
+            yield available, dataset
+            return
+        for index, k in enumerate(text.classes):
+            if k > available:
+                problem = f"'{dataset.label}' has only {available} classes, got {k}"
+                raise self.fail(origin(["classes", index]), problem)
+            written = text.dataset.options if isinstance(text.dataset, schema._NamedText) else {}
+            yield k, self.resolve("dataset", dataset.name, written | {"classes": k}, origin(["classes", index]))
+
+    def claims(self, experiments: Sequence[Experiment]) -> tuple[schema.Claim, ...]:
+        """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
+        by_name = {experiment.name: experiment for experiment in experiments}
+        claims = []
+        for index, claim in enumerate(self.file.claim):
+            path: list[Any] = ["claim", index]
+            if claim.experiment not in by_name:
+                problem = f"there is no experiment '{claim.experiment}'; {nearest(claim.experiment, by_name)}"
+                raise self.fail([*path, "experiment"], problem)
+            experiment = by_name[claim.experiment]
+            if claim.metric == "step_seconds" and not experiment.timing:
+                problem = f"experiment '{experiment.name}' has no timing cells, so no cell produces 'step_seconds'"
+                raise self.fail([*path, "metric"], problem)
+            if claim.width is not None and claim.width not in experiment.widths:
+                widths = ", ".join(str(width) for width in experiment.widths)
+                problem = f"experiment '{experiment.name}' has no width {claim.width!r}; known: {widths}"
+                raise self.fail([*path, "width"], problem)
+            better = self.one_of(claim.better, experiment.losses, [*path, "better"])
+            than = self.one_of(claim.than, experiment.losses, [*path, "than"])
+            if better == than:
+                raise self.fail(path, f"compares '{better}' with itself")
+            claims.append(claim.model_copy(update={"better": better, "than": than}))
+        return tuple(claims)
+
+    def baseline(self, experiments: Sequence[Experiment]) -> str:
+        """The baseline's label as the first experiment writes it."""
+        return self.one_of(self.file.baseline, experiments[0].losses, ["baseline"])
+
+    def loss(self, written: str, path: Sequence[Any]) -> Spec:
+        return self.single("loss", written, path)
+
+    def one_of(self, written: str, losses: Sequence[Spec], path: Sequence[Any]) -> str:
+        """The label, among those of `losses`, that `written` means."""
+        wanted = self.loss(written, path)
+        for spec in losses:
+            if spec.matches(wanted):
+                return spec.label
+        labels = [spec.label for spec in losses]
+        raise self.fail(path, f"no cell produces '{written}'; {nearest(written, labels)}")
+
+    def single(self, kind: Kind, item: str | schema._NamedText, path: Sequence[Any]) -> Spec:
+        """A plugin with one value an option."""
+        name, written = self.named(item, path)
+        return self.resolve(kind, name, written, path)
+
+    def sweep(self, kind: Kind, item: str | schema._NamedText, path: Sequence[Any]) -> Iterator[Spec]:
+        """A plugin for every combination of the options that are written as lists."""
+        name, written = self.named(item, path)
+        axes = []
+        for option, value in written.items():
+            swept = isinstance(value, list) and not self.takes(kind, name, option, value)
+            if swept and not value:
+                raise self.fail([*path, option], "is an empty list: nothing to sweep over")
+            axes.append([(option, choice) for choice in (value if swept else [value])])
+        for combination in itertools.product(*axes):
+            yield self.resolve(kind, name, dict(combination), path)
+
+    def takes(self, kind: Kind, name: str, option: str, value: Any) -> bool:
+        """True when a list is itself a value of that option."""
+        try:
+            self.registry.find(kind, name).options[option].parse(value)
+        except (PluginError, KeyError, ValueError):
+            return False
+        return True
+
+    def named(self, item: str | schema._NamedText, path: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+        if isinstance(item, schema._NamedText):
+            return item.name, item.options
+        try:
+            return parse_label(item)
+        except ValueError as error:
+            raise self.fail(path, error) from error
+
+    def resolve(self, kind: Kind, name: str, written: Mapping[str, Any], path: Sequence[Any]) -> Spec:
+        try:
+            return replace(resolve(self.registry, kind, name, written), where=_where(self.source, path))
+        except OptionError as error:
+            raise self.fail([*path, error.option] if error.option else path, error) from error
+        except PluginError as error:
+            raise self.fail(path, error) from error
+
+
+def resolve(registry: Registry, kind: Kind, name: str, written: Mapping[str, Any]) -> Spec:
+    """A named plugin with its options decided; only what was written shows in its label."""
+    plugin = registry.find(kind, name)
+    options = {key: _as_json(value) for key, value in plugin.parse_options(written).items()}
+    shown = {key: value for key, value in options.items() if key in written}
+    return Spec(name, options, label(name, shown), plugin.source_hash)
+
+
+def json_schema(registry: Registry) -> dict[str, Any]:
+    """The JSON schema of a suite file, for editors; plugin names are those in sight."""
+    top = SuiteFile.model_json_schema()
+    grid = ExperimentText.model_json_schema()
+    definitions = top.setdefault("$defs", {}) | grid.pop("$defs", {})
+    partial = {key: value for key, value in grid.items() if key != "required"}  # the layers complete each other
+    definitions["Experiment"] = partial
+    for key, kind in (("dataset", "dataset"), ("backbone", "backbone")):
+        partial["properties"][key]["description"] = _one_of_names(registry, kind)  # type: ignore[arg-type]
+    partial["properties"]["losses"]["description"] = _one_of_names(registry, "loss")
+    reference = {"$ref": "#/$defs/Experiment"}
+    top["properties"]["defaults"] |= {"additionalProperties": False, **reference}
+    top["properties"]["experiment"]["items"] = {**reference, "required": ["name"]}
+    profile = definitions["Profile"]["properties"]
+    profile["all"] |= reference
+    profile["experiment"]["additionalProperties"] = reference
+    for place in (top["properties"]["defaults"], profile["all"]):
+        place.pop("additionalProperties", None)
+        place.pop("type", None)
+    top["$defs"] = definitions
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "title": "lossbench suite"}
+
+
+def _one_of_names(registry: Registry, kind: Kind) -> str:
+    return f"a {kind}: {', '.join(registry.names(kind))}"
+
+
+def _as_json(value: Any) -> Any:
+    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables merge key by key, everything else is replaced; a table with another `name` is another thing."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(value, dict) and isinstance(old, str):
+            old = {"name": old}
+        same_thing = isinstance(value, dict) and isinstance(old, dict) and value.get("name") in (None, old.get("name"))
+        merged[key] = _lay_over(old, value) if same_thing else value
+    return merged
+
+
+def _where(source: str, path: Sequence[Any]) -> str:
+    dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path if part is not None)
+    return f"{source}: {dotted.lstrip('.')}" if dotted else source

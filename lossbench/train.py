@@ -1,0 +1,315 @@
+"""One cell: build, train, score. Everything random comes from the cell's seed by a named stream."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lossbench import measure
+from lossbench.data import Dataset, Split, load_dataset
+from lossbench.errors import PluginError
+from lossbench.registry import Kind, Registry
+from lossbench.schema import Cell, Record, Schedule, Spec
+from lossbench.streams import derive
+
+EVALUATION_BATCH = 512
+CURVE_POINTS = 40  # of the training loss; the mean over the steps between two points
+ANGLE_SAMPLE = 10_000  # training images whose angles are measured
+
+
+class DivergedError(ArithmeticError):
+    """The training loss became NaN or infinite."""
+
+    def __init__(self, step: int, curve: list[dict[str, float]]) -> None:
+        super().__init__(f"the training loss is not finite at step {step}")
+        self.step, self.curve = step, curve
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell leaves: its record, one bit per test example, and, for a warm start, a checkpoint."""
+
+    record: Record
+    correct: NDArray[np.bool_] | None = None
+    checkpoint: dict[str, Any] | None = None
+
+
+@dataclass
+class Trainee:
+    """A backbone with a loss on top, and the optimizer that moves both; `step` counts from the very beginning."""
+
+    backbone: nn.Module
+    loss: nn.Module
+    optimizer: torch.optim.Optimizer
+    step: int = 0
+    advance: Callable[[], None] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.advance = getattr(self.loss, "advance", None)
+
+    def update(self, images: Tensor, labels: Tensor) -> Tensor:
+        """One optimizer step on one batch; the training loss, detached."""
+        value: Tensor = self.loss(self.backbone(images), labels)
+        self.optimizer.zero_grad()
+        value.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        if self.advance:
+            self.advance()
+        self.step += 1
+        return value.detach()
+
+
+def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None = None) -> Outcome:
+    """Train and score one cell of any kind."""
+    torch.set_num_threads(cell.threads)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that would cost every allocation
+    dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
+    measure.reset_peak()
+    if cell.kind == "timing":
+        return _time(cell, registry, dataset)
+    trainee = build(cell, cell.loss, registry, dataset)
+    if warm_checkpoint is not None:
+        resume_from(trainee, torch.load(warm_checkpoint, weights_only=True))
+    batches = Batches(dataset.train, cell.schedule.batch, cell.seed)
+    started = time.perf_counter()
+    try:
+        curve, step_seconds = train(trainee, batches, cell, dataset.test)
+    except DivergedError as error:
+        record = Record(cell, "diverged", error=str(error), curve=tuple(error.curve))
+        return Outcome(replace(record, environment=measure.environment(cell.threads)))
+    record = Record(
+        cell,
+        "done",
+        seconds={"train": time.perf_counter() - started, "step_median": statistics.median(step_seconds)},
+        curve=tuple(curve),
+        bytes=measure.ledger(trainee.backbone, trainee.loss, trainee.optimizer),
+        environment=measure.environment(cell.threads),
+        digest=measure.parameter_digest(trainee.backbone, trainee.loss),
+    )
+    if cell.kind == "warm":
+        record = replace(record, bytes={**record.bytes, "peak": measure.peak_bytes()})
+        return Outcome(record, checkpoint=checkpoint_of(trainee))
+    correct, test_angles = score(trainee, dataset.test)
+    _, train_angles = score(trainee, _sample(dataset.train, ANGLE_SAMPLE, cell.seed))
+    record = replace(
+        record,
+        correct=int(correct.sum()),
+        total=len(correct),
+        angles={"train": train_angles, "test": test_angles},
+        bytes={**record.bytes, "peak": measure.peak_bytes()},
+    )
+    return Outcome(record, correct=correct)
+
+
+def build(cell: Cell, loss_spec: Spec, registry: Registry, dataset: Dataset) -> Trainee:
+    """A fresh backbone and loss: the backbone's initial weights depend on the seed alone, never on the loss."""
+    seed_everything(derive(cell.seed, "init", "backbone"))
+    backbone = _plugin(registry, "backbone", cell.backbone)(dataset.in_shape, cell.width, **cell.backbone.options)
+    seed_everything(derive(cell.seed, "init", "loss"))
+    loss = _plugin(registry, "loss", loss_spec)(cell.width, cell.classes, **loss_spec.options)
+    parameters = [*backbone.parameters(), *loss.parameters()]
+    schedule = cell.schedule
+    optimizer = torch.optim.SGD(
+        parameters, lr=schedule.lr, momentum=schedule.momentum, weight_decay=schedule.weight_decay
+    )
+    return Trainee(backbone, loss, optimizer)
+
+
+def train(
+    trainee: Trainee, batches: Batches, cell: Cell, test: Split
+) -> tuple[list[dict[str, float]], list[float]]:
+    """`schedule.steps` optimizer steps; the learning curve and the seconds of every step."""
+    schedule = cell.schedule
+    trainee.backbone.train()
+    trainee.loss.train()
+    if begin := getattr(trainee.loss, "begin", None):
+        begin(schedule.steps)
+    first = trainee.step
+    window: list[Tensor] = []
+    curve: list[dict[str, float]] = []
+    seconds: list[float] = []
+    points = _points(schedule.steps, CURVE_POINTS)
+    evaluated = _points(schedule.steps, schedule.evaluations)
+    for done in range(1, schedule.steps + 1):
+        started = time.perf_counter()
+        images, labels = batches.at(trainee.step)
+        _set_learning_rate(trainee.optimizer, schedule, trainee.step)
+        # The losses and backbones that draw (dropout, random margins) draw from the step's own stream.
+        torch.default_generator.manual_seed(derive(cell.seed, "step", trainee.step))
+        window.append(trainee.update(images, labels))
+        seconds.append(time.perf_counter() - started)
+        if done in points or done in evaluated:
+            values = torch.stack(window).double()
+            if not torch.isfinite(values).all():
+                step = trainee.step - len(window) + int(torch.isfinite(values).logical_not().int().argmax())
+                raise DivergedError(step, curve)
+            curve.append({"step": first + done, "loss": float(values.mean())})
+            window.clear()
+            if done in evaluated:
+                curve[-1]["correct"] = int(score(trainee, test)[0].sum())
+                trainee.backbone.train()
+                trainee.loss.train()
+    return curve, seconds
+
+
+@torch.no_grad()
+def score(trainee: Trainee, split: Split) -> tuple[NDArray[np.bool_], list[float | None]]:
+    """Margin-free prediction: one bit an example, and the mean angle to the own class weight by class."""
+    trainee.backbone.eval()
+    trainee.loss.eval()
+    correct, features = [], []
+    for start in range(0, len(split), EVALUATION_BATCH):
+        images, labels = to_batch(split, np.arange(start, min(start + EVALUATION_BATCH, len(split))))
+        feature = trainee.backbone(images)
+        correct.append(trainee.loss.logits(feature).argmax(1) == labels)  # type: ignore[operator]
+        features.append(feature)
+    weight = getattr(trainee.loss, "weight", None)
+    angles: list[float | None] = []
+    if isinstance(weight, Tensor) and weight.shape[1:] == features[0].shape[1:]:
+        angles = measure.mean_angles(torch.cat(features), torch.from_numpy(split.labels), weight)
+    return torch.cat(correct).numpy(), angles
+
+
+class Batches:
+    """The infinite stream of batches of one seed: epochs of shuffled images, each batch full.
+
+    Batch t is a function of (seed, t): a resumed or refined training sees what an uninterrupted one would.
+    """
+
+    def __init__(self, split: Split, batch: int, seed: int) -> None:
+        self.split, self.batch, self.seed = split, batch, seed
+        self._orders: dict[int, NDArray[np.int64]] = {}
+
+    def at(self, step: int) -> tuple[Tensor, Tensor]:
+        return to_batch(self.split, self.indices(step))
+
+    def indices(self, step: int) -> NDArray[np.int64]:
+        size = len(self.split)
+        epoch, start = divmod(step * self.batch, size)
+        if start + self.batch <= size:
+            return self._order(epoch)[start : start + self.batch]
+        place = np.arange(start, start + self.batch)
+        return np.concatenate([
+            self._order(epoch + turn)[place[place // size == turn] % size] for turn in range(place[-1] // size + 1)
+        ])
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        if epoch not in self._orders:
+            self._orders = {old: order for old, order in self._orders.items() if old == epoch - 1}
+            rng = np.random.default_rng(derive(self.seed, "order", epoch))
+            self._orders[epoch] = rng.permutation(len(self.split))
+        return self._orders[epoch]
+
+
+def to_batch(split: Split, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Images (B, channels, height, width) as (v − 127.5) / 128 in float32, and labels."""
+    images = torch.from_numpy(split.images[index]).permute(0, 3, 1, 2).float()
+    return images.sub_(127.5).div_(128), torch.from_numpy(split.labels[index])
+
+
+def checkpoint_of(trainee: Trainee) -> dict[str, Any]:
+    """Plain tensors by name: the backbone, the loss, and the optimizer's state of each parameter."""
+    return {
+        "backbone": trainee.backbone.state_dict(),
+        "loss": trainee.loss.state_dict(),
+        "optimizer": {name: trainee.optimizer.state[tensor] for name, tensor in _named_parameters(trainee)},
+        "step": trainee.step,
+    }
+
+
+def resume_from(trainee: Trainee, checkpoint: dict[str, Any]) -> None:
+    """Go on from a shared warm start: the backbone whole, and of the loss what both losses have (the class weights)."""
+    trainee.backbone.load_state_dict(checkpoint["backbone"])
+    own = trainee.loss.state_dict()
+    common = {
+        name: value
+        for name, value in checkpoint["loss"].items()
+        if isinstance(value, Tensor) and isinstance(own.get(name), Tensor) and own[name].shape == value.shape
+    }
+    trainee.loss.load_state_dict({**own, **common})
+    for name, tensor in _named_parameters(trainee):
+        part, _, inner = name.partition(".")
+        if name in checkpoint["optimizer"] and (part == "backbone" or inner in common):
+            trainee.optimizer.state[tensor] = dict(checkpoint["optimizer"][name])
+    trainee.step = checkpoint["step"]
+
+
+def seed_everything(seed: int) -> None:
+    """The three global generators that a plugin's constructor may draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _named_parameters(trainee: Trainee) -> Iterator[tuple[str, Tensor]]:
+    for part, module in (("backbone", trainee.backbone), ("loss", trainee.loss)):
+        for name, parameter in module.named_parameters():
+            yield f"{part}.{name}", parameter
+
+
+def _plugin(registry: Registry, kind: Kind, spec: Spec) -> Callable[..., nn.Module]:
+    plugin = registry.find(kind, spec.name)
+    if plugin.source_hash != spec.source:
+        raise PluginError(f"{plugin.path}: has changed since this run was planned; run the same command again")
+    entry: Callable[..., nn.Module] = plugin.load()
+    return entry
+
+
+def _set_learning_rate(optimizer: torch.optim.Optimizer, schedule: Schedule, step: int) -> None:
+    if schedule.decay and step % schedule.decay.every == 0:
+        for group in optimizer.param_groups:
+            group["lr"] = schedule.lr * schedule.decay.factor ** (step // schedule.decay.every)
+
+
+def _points(steps: int, count: int) -> set[int]:
+    """`count` steps, evenly spread, the last one among them."""
+    return {math.ceil(steps * point / count) for point in range(1, count + 1)} if count else set()
+
+
+def _sample(split: Split, size: int, seed: int) -> Split:
+    if len(split) <= size:
+        return split
+    rng = np.random.default_rng(derive(seed, "angles"))
+    return split.take(np.sort(rng.choice(len(split), size, replace=False)))
+
+
+def _time(cell: Cell, registry: Registry, dataset: Dataset) -> Outcome:
+    """Seconds a step for every loss, side by side: rounds that visit all losses in shuffled order on equal batches."""
+    assert cell.timing
+    batches = Batches(dataset.train, cell.schedule.batch, cell.seed)
+    trainees = {spec.label: build(cell, spec, registry, dataset) for spec in cell.losses}
+    for trainee in trainees.values():
+        trainee.backbone.train()
+        trainee.loss.train()
+    rounds: dict[str, list[float]] = {label: [] for label in trainees}
+    order = random.Random(derive(cell.seed, "timing"))
+    for round_number in range(cell.timing.rounds + 1):
+        ready = [batches.at(round_number * cell.timing.steps + step) for step in range(cell.timing.steps)]
+        for label in order.sample(list(trainees), len(trainees)):
+            started = time.perf_counter()
+            for images, labels in ready:
+                trainees[label].update(images, labels)
+            elapsed = (time.perf_counter() - started) / cell.timing.steps
+            if round_number:  # the first round warms up caches, allocator and kernels
+                rounds[label].append(elapsed)
+    record = Record(
+        cell,
+        "done",
+        rounds=rounds,
+        seconds={"train": sum(map(sum, rounds.values())) * cell.timing.steps},
+        bytes={"peak": measure.peak_bytes()},
+        environment=measure.environment(cell.threads),
+    )
+    return Outcome(record)

@@ -1,0 +1,56 @@
+"""L-Softmax: a large angular margin on the target, weights and features keep their norms.
+
+    L = −log softmax(z̃)_y,   z̃_j = ‖w_j‖‖x‖ cos θ_j  (j ≠ y),   z̃_y = ‖w_y‖‖x‖ (λ cos θ_y + ψ(θ_y)) / (1 + λ)
+    ψ(θ) = (−1)^k cos(mθ) − 2k,  k = ⌊mθ/π⌋,   λ_t = max(floor, base (1 + γ t)^−power)
+
+λ starts large (plain softmax) and falls; the default curve is the authors' for MNIST, over 20,000 steps, and a shorter
+or longer cell runs through the same curve at its own pace (horizon = 0: take t as it is).
+
+Liu, Wen, Yu & Yang, "Large-Margin Softmax Loss for Convolutional Neural Networks", ICML 2016.
+"""
+
+import torch.nn.functional as F
+from torch import nn
+from torch.linalg import vector_norm
+
+from lossbench.margin import Annealing, check_labels, full_precision, init_weight, psi, replace_target
+
+
+class Loss(nn.Module):
+    def __init__(
+        self,
+        features: int,
+        classes: int,
+        *,
+        m: int = 4,
+        base: float = 1000.0,
+        gamma: float = 2.5e-5,
+        power: float = 35.0,
+        floor: float = 0.0,
+        horizon: int = 20000,
+    ) -> None:
+        super().__init__()
+        if m not in (1, 2, 3, 4):
+            raise ValueError(f"m must be 1, 2, 3 or 4, got {m}")
+        self.m = m
+        self.weight = init_weight(classes, features)
+        self.annealing = Annealing(base, gamma, power, floor, horizon)
+
+    def logits(self, features):
+        return F.linear(features, self.weight)
+
+    def forward(self, features, labels):
+        check_labels(labels, len(self.weight))
+        logits = full_precision(self.logits(features))
+        target = logits.gather(1, labels[:, None])[:, 0]
+        scale = vector_norm(full_precision(features), dim=1) * vector_norm(full_precision(self.weight), dim=1)[labels]
+        cosine = (target / scale.clamp_min(1e-12)).clamp(-1, 1)
+        lam = self.annealing.value
+        target = (lam * target + scale * psi(cosine, self.m)) / (1 + lam)
+        return F.cross_entropy(replace_target(logits, labels, target), labels)
+
+    def begin(self, steps):
+        self.annealing.begin(steps)
+
+    def advance(self):
+        self.annealing.advance()
