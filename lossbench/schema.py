@@ -174,18 +174,33 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Suite:
-    """A suite at one profile. `text` is the file itself, kept with every run."""
+class Outline:
+    """What a report needs of a suite besides its cells; kept in the run folder, so that a report needs nothing else."""
 
     name: str
     title: str
     baseline: str
     margin: float
-    experiments: tuple[Experiment, ...]
     claims: tuple[Claim, ...]
+    published: Mapping[str, Mapping[str, float]]  # by experiment, by label
     profile: str | None
-    text: str
     source: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "claims": [claim.model_dump() for claim in self.claims]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Outline:
+        return cls(**{**data, "claims": tuple(Claim.model_validate(claim) for claim in data["claims"])})
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite at one profile. `text` is the file itself, kept with every run."""
+
+    outline: Outline
+    experiments: tuple[Experiment, ...]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -212,7 +227,7 @@ class Cell:
 
     def __post_init__(self) -> None:
         if not self.key:
-            object.__setattr__(self, "key", self._key())
+            object.__setattr__(self, "key", self.computed_key())
 
     @property
     def loss(self) -> Spec:
@@ -236,7 +251,8 @@ class Cell:
             self, kind="warm", losses=(self.warm.loss,), schedule=schedule, warm=None, timing=None, key=""
         )
 
-    def _key(self) -> str:
+    def computed_key(self) -> str:
+        """sha256 over the canonical form of everything that decides the result."""
         def identity(spec: Spec) -> list[Any]:
             return [spec.name, dict(spec.options), spec.source]
 

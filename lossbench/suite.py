@@ -14,32 +14,10 @@ from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.labels import label, parse_label
 from lossbench.registry import Kind, OptionError, Registry
-from lossbench.schema import Experiment, ExperimentText, Spec, Suite, SuiteFile, Warm
+from lossbench.schema import Experiment, ExperimentText, Outline, Spec, Suite, SuiteFile, Warm
 
 # The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
 CountClasses = Callable[[Spec], int]
-
-
-def locate(name: str) -> Path:
-    """The suite file that a user means: a path, or the name of a built-in suite."""
-    path = Path(name)
-    if path.is_file():
-        return path
-    if path.is_dir():
-        raise SuiteError(f"{name}: is a folder, not a suite file")
-    if path.suffix == ".toml" and path.parent != Path("."):
-        raise SuiteError(f"{name}: there is no such file; {nearest(path.stem, built_in())} (built-in suites)")
-    stem = path.name.removesuffix(".toml")
-    if stem not in built_in():
-        raise SuiteError(f"{name}: no such file and no built-in suite of that name; {nearest(stem, built_in())}")
-    return built_in()[stem]
-
-
-def built_in() -> dict[str, Path]:
-    """The suites that come with lossbench, by name."""
-    package = Path(__file__).parent
-    folder = package / "suites" if (package / "suites").is_dir() else package.parent / "suites"
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def read(path: Path, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
@@ -66,17 +44,17 @@ def parse(
     experiments = {name: reader.experiments(name) for name in (None, *file.profile)}
     claims = reader.claims(experiments[None])
     baseline = reader.baseline(experiments[None])
-    return Suite(
+    outline = Outline(
         name=file.name,
         title=file.title or file.name,
         baseline=baseline,
         margin=file.margin,
-        experiments=experiments[profile],
         claims=claims,
+        published={experiment.name: experiment.published for experiment in experiments[profile]},
         profile=profile,
-        text=text,
         source=source,
     )
+    return Suite(outline, experiments[profile], text)
 
 
 class _Reader:

@@ -1,0 +1,188 @@
+"""What `import lossbench` offers. Heavy modules are imported where they are needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lossbench.data import count_classes, data_folder, load_dataset
+from lossbench.errors import SuiteError, nearest
+from lossbench.labels import parse_label
+from lossbench.plan import plan, select, unique
+from lossbench.registry import Registry
+from lossbench.schema import Cell, Suite
+from lossbench.store import Store, load_records
+from lossbench.suite import read, resolve
+from lossbench.suite_files import locate
+
+if TYPE_CHECKING:
+    import pandas
+    from torch import nn
+
+    from lossbench.engines.local import Event
+
+__all__ = ["create_backbone", "create_loss", "load_dataset", "load_records", "run"]
+
+RETRIED = ("failed", "oom", "timeout")  # a diverged cell is a result: it would diverge again
+
+
+def create_loss(name: str, features: int, classes: int, **options: Any) -> nn.Module:
+    """A loss by name, for `features`-dimensional features (M) and `classes` classes (C).
+
+    `loss(features, labels)` (B×M, B) is the training loss, `loss.logits(features)` (B×C) the margin-free scores. After
+    every optimizer step call `loss.advance()` where the loss has it (λ schedules, centres).
+    """
+    plugin = Registry().find("loss", name)
+    loss: nn.Module = plugin.load()(features, classes, **plugin.parse_options(options))
+    return loss
+
+
+def create_backbone(name: str, in_shape: tuple[int, int, int], width: int, **options: Any) -> nn.Module:
+    """A backbone by name: images (B, *in_shape) with in_shape = (channels, height, width) → features (B, `width`)."""
+    plugin = Registry().find("backbone", name)
+    backbone: nn.Module = plugin.load()(tuple(in_shape), width, **plugin.parse_options(options))
+    return backbone
+
+
+@dataclass(frozen=True)
+class Job:
+    """A suite made ready: what it means, where its plugins and data are, and its cells."""
+
+    suite: Suite
+    registry: Registry
+    data: Path
+    cells: list[Cell]  # all that the suite means
+    chosen: list[Cell]  # those that the filters leave, one a key
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended: the run folder, the statuses of its cells, the files of its report."""
+
+    folder: Path
+    statuses: dict[str, str]
+    unfinished: list[tuple[Cell, str]]  # cells without a `done` record, with their status
+    report: dict[str, Path]
+
+    @property
+    def records(self) -> pandas.DataFrame:
+        return load_records(self.folder)
+
+
+def prepare(
+    suite: str | os.PathLike[str],
+    *,
+    profile: str | None = None,
+    data: str | os.PathLike[str] | None = None,
+    plugins: Iterable[str | os.PathLike[str]] = (),
+    losses: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    backbones: Sequence[str] = (),
+    widths: Sequence[int] = (),
+    seeds: Sequence[int] = (),
+) -> Job:
+    """Read and plan a suite; nothing is trained or written. Filters choose cells by label or name."""
+    path = locate(os.fspath(suite))
+    registry = Registry([path.parent, *(Path(folder) for folder in plugins)])
+    folder = data_folder(data)
+    parsed = read(path, registry, lambda spec: count_classes(spec.name, dict(spec.options), registry, folder), profile)
+    cells = plan(parsed)
+    wanted = {"losses": losses, "datasets": datasets, "backbones": backbones, "widths": widths, "seeds": seeds}
+    chosen = select(cells, **{**wanted, "losses": _labels(losses, cells, registry)})  # type: ignore[arg-type]
+    if not chosen:
+        asked = "; ".join(f"{key} {', '.join(map(str, value))}" for key, value in wanted.items() if value)
+        raise SuiteError(f"{path}: no cell fits {asked}; `lossbench plan {suite}` shows the cells there are")
+    return Job(parsed, registry, folder, cells, unique(chosen))
+
+
+def run(
+    suite: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    reports: str | os.PathLike[str] | None = "reports",
+    jobs: int | None = None,
+    timeout: float | None = None,
+    force: bool = False,
+    retry_failed: bool = False,
+    fail_fast: bool = False,
+    on_event: Callable[[Event], None] = lambda event: None,
+    on_start: Callable[[Job, list[Cell]], None] = lambda job, todo: None,
+    notify: Callable[[str], None] = lambda text: None,
+    **selection: Any,
+) -> RunResult:
+    """Train what is missing of a suite in `out` (default runs/<name>) and write its report to `reports` (None: none).
+
+    `selection` is what `prepare` takes: profile, data, plugins, and the filters losses, datasets, backbones, widths,
+    seeds. `timeout` is in seconds a cell.
+    """
+    from lossbench.engines import local
+
+    job = prepare(suite, **selection)
+    store = Store(out or Path("runs") / job.suite.outline.name)
+    records, damaged = store.scan()
+    todo = _to_do(job.chosen, records, force=force, retry_failed=retry_failed)
+    if todo:
+        with local.serving(todo, job.registry) as server:
+            if problems := local.preflight(server, todo, job.registry, job.data):
+                raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
+            store.prepare(job.suite, job.cells)
+            store.sweep_staging()
+            for name, why in damaged.items():
+                notify(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
+            on_start(job, todo)
+            local.execute(
+                todo,
+                store,
+                server,
+                registry=job.registry,
+                data=job.data,
+                jobs=jobs or os.cpu_count() or 1,
+                on_event=on_event,
+                timeout=timeout,
+                fail_fast=fail_fast,
+                redo=frozenset(cell.key for cell in todo if cell.key in records),
+            )
+    else:
+        store.prepare(job.suite, job.cells)
+        on_start(job, todo)
+    records, _ = store.scan()
+    statuses = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in job.chosen}
+    unfinished = [(cell, statuses[cell.key]) for cell in job.chosen if statuses[cell.key] != "done"]
+    written: dict[str, Path] = {}
+    if reports is not None:
+        from lossbench.report import write
+
+        written = write([store.root], Path(reports))
+    return RunResult(store.root, statuses, unfinished, written)
+
+
+def _to_do(cells: list[Cell], records: dict[str, Any], *, force: bool, retry_failed: bool) -> list[Cell]:
+    if force:
+        return cells
+    if retry_failed:
+        return [cell for cell in cells if cell.key in records and records[cell.key]["status"] in RETRIED]
+    return [cell for cell in cells if cell.key not in records]
+
+
+def _labels(written: Sequence[str], cells: Sequence[Cell], registry: Registry) -> list[str]:
+    """What `-l` means, as labels of the plan: a bare name stands for all its variants, options narrow it down."""
+    known = {spec.label: spec for cell in cells for spec in cell.losses}
+    labels: list[str] = []
+    for text in written:
+        try:
+            name, options = parse_label(text)
+        except ValueError as error:
+            raise SuiteError(f"--loss: {error}") from error
+        wanted = resolve(registry, "loss", name, options)
+        found = [
+            label
+            for label, spec in known.items()
+            if spec.name == name and all(spec.options[key] == wanted.options[key] for key in options)
+        ]
+        if not found:
+            raise SuiteError(f"--loss: no cell of this suite has the loss '{text}'; {nearest(text, known)}")
+        labels += found
+    return labels

@@ -1,0 +1,253 @@
+"""Records → every number that a report states, as plain frames. No prose, no files written."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from lossbench import stats
+from lossbench.errors import StoreError
+from lossbench.schema import Cell, Claim, Outline
+from lossbench.store import Store, load_records
+from lossbench.theory import minimum_width
+
+POINT = ["experiment", "dataset", "backbone", "classes", "width"]  # where losses are compared, seed by seed
+
+
+class Metric(NamedTuple):
+    """How a metric is read: its column, its unit, and which way is better."""
+
+    column: str
+    unit: str
+    higher_is_better: bool
+
+
+METRICS = {
+    "accuracy": Metric("accuracy", "points", True),
+    "angle": Metric("angle_test", "degrees", False),
+    "step_seconds": Metric("", "%", False),  # paired rounds of timing cells, as a ratio
+    "fc_bytes": Metric("bytes_fc", "bytes", False),
+}
+
+COMPARISON_COLUMNS = (
+    "experiment metric loss baseline n delta low high p p_holm dz tost_p verdict seeds_needed "
+    "unit dataset backbone classes width correlation"
+).split()
+CLAIM_COLUMNS = "text experiment metric verdict delta low high n unit p_holm seeds_needed evidence".split()
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything the report says, before it is put into words."""
+
+    outline: Outline
+    runs: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    records: pd.DataFrame  # one row a planned cell with a record
+    damaged: Mapping[str, str]
+
+    @cached_property
+    def trained(self) -> pd.DataFrame:
+        """The finished accuracy cells."""
+        frame = self.records
+        return frame[(frame["kind"] == "train") & (frame["status"] == "done")]
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """All losses as the suite orders them, the baseline first."""
+        found = dict.fromkeys(spec.label for cell in self.cells if cell.kind == "train" for spec in cell.losses)
+        rest = [label for label in found if label != self.outline.baseline]
+        return [self.outline.baseline, *rest]
+
+    @cached_property
+    def statuses(self) -> Counter[str]:
+        """How the distinct cells of the plan ended; `missing` for those without a record."""
+        planned = {cell.key for cell in self.cells}
+        known = dict(zip(self.records["key"], self.records["status"], strict=True))
+        return Counter(known.get(key, "missing") for key in planned)
+
+    @cached_property
+    def main(self) -> pd.DataFrame:
+        """A row a loss and point: mean accuracy with interval, both standard errors, angles, failures."""
+        rows = []
+        planned = self.records[self.records["kind"] == "train"]
+        for point, group in _points(planned):
+            for label in self.labels:
+                mine = group[group["label"] == label]
+                if mine.empty:
+                    continue
+                done = mine[mine["status"] == "done"]
+                accuracy = done["accuracy"].astype(float)
+                mean, low, high = stats.mean_interval(accuracy)
+                total = float(done["total"].iloc[0]) if len(done) else math.nan
+                rows.append(
+                    {
+                        **point,
+                        "loss": label,
+                        "n": len(done),
+                        "failures": len(mine) - len(done),
+                        "accuracy": mean,
+                        "low": low,
+                        "high": high,
+                        "seed_se": accuracy.std(ddof=1) / math.sqrt(len(done)) if len(done) > 1 else math.nan,
+                        "test_se": math.sqrt(mean * (100 - mean) / total) if len(done) else math.nan,
+                        "angle_train": done["angle_train"].astype(float).mean(),
+                        "angle_test": done["angle_test"].astype(float).mean(),
+                        **{name: done[name].astype(float).mean() for name in done if name.startswith("bytes_")},
+                        "minimum": minimum_width(point["classes"]),
+                    }
+                )
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def comparisons(self) -> pd.DataFrame:
+        """Every loss against the baseline at every point; p is Holm-adjusted over an experiment and metric."""
+        rows = [*self._metric_comparisons("accuracy"), *self._metric_comparisons("angle"), *self._time_comparisons()]
+        frame = pd.DataFrame(rows, columns=COMPARISON_COLUMNS)
+        for _, family in frame.groupby(["experiment", "metric"], sort=False):
+            frame.loc[family.index, "p_holm"] = stats.holm(family["p"].tolist())
+        frame["verdict"] = [
+            stats.verdict(p, equivalent) for p, equivalent in zip(frame["p_holm"], frame["tost_p"], strict=True)
+        ]
+        decided = frame["verdict"] != "undecided"
+        frame.loc[decided, "seeds_needed"] = None
+        return frame.astype({"seeds_needed": "Int64"})
+
+    def _metric_comparisons(self, metric: str) -> Iterator[dict[str, Any]]:
+        for point, group in _points(self.trained):
+            for label in self.labels[1:]:
+                if not (group["label"] == label).any():
+                    continue
+                yield {
+                    **point,
+                    "metric": metric,
+                    "loss": label,
+                    "baseline": self.outline.baseline,
+                    **self._contrast(group, metric, label, self.outline.baseline),
+                }
+
+    def _time_comparisons(self) -> Iterator[dict[str, Any]]:
+        for point, rounds in self.timings():
+            baseline = rounds.get(self.outline.baseline)
+            for label in self.labels[1:]:
+                if baseline and label in rounds:
+                    yield {
+                        **point,
+                        "metric": "step_seconds",
+                        "loss": label,
+                        "baseline": self.outline.baseline,
+                        **_as_percent(stats.time_ratio(rounds[label], baseline)),
+                    }
+
+    def timings(self) -> Iterator[tuple[dict[str, Any], dict[str, list[float]]]]:
+        """(point, seconds a step of every round by loss) of each timing cell."""
+        frame = self.records[(self.records["kind"] == "timing") & (self.records["status"] == "done")]
+        for point, group in _points(frame):
+            yield point, group["rounds"].iloc[0]
+
+    def _contrast(self, group: pd.DataFrame, metric: str, a: str, b: str) -> dict[str, Any]:
+        """a − b on a metric, paired by seed (means over points within a seed, if there are several)."""
+        column, unit, _ = METRICS[metric]
+        values = group.assign(value=group[column].astype(float)).dropna(subset=["value"])
+        by_seed = values.pivot_table(index="seed", columns="label", values="value", aggfunc="mean")
+        pairs = by_seed.reindex(columns=[a, b]).dropna()
+        found = stats.paired(pairs[a], pairs[b])
+        margin = self.outline.margin if metric == "accuracy" else None
+        return {
+            **_numbers(found),
+            "tost_p": stats.tost(pairs[a], pairs[b], margin) if margin else math.nan,
+            "seeds_needed": stats.seeds_needed(found.dz),
+            "unit": unit,
+            "correlation": stats.correlation(pairs[a], pairs[b]),
+        }
+
+    @cached_property
+    def claims(self) -> pd.DataFrame:
+        """A row a claim of the suite, its verdict by the same rule as a comparison, in the claim's direction."""
+        rows = [self._claim(claim) for claim in self.outline.claims]
+        for row, adjusted in zip(rows, stats.holm([row["p"] for row in rows]), strict=True):
+            row["p_holm"] = adjusted
+            row["verdict"], row["evidence"] = self._claim_verdict(row)
+            if row["verdict"] != "undecided":
+                row["seeds_needed"] = None
+        return pd.DataFrame(rows, columns=CLAIM_COLUMNS).astype({"seeds_needed": "Int64"})
+
+    def _claim(self, claim: Claim) -> dict[str, Any]:
+        stated = claim.model_dump(include={"text", "experiment", "metric", "better", "than"})
+        if claim.metric == "step_seconds":
+            mine = [rounds for point, rounds in self.timings() if _covers(claim, point)]
+            better = [seconds for rounds in mine for seconds in rounds.get(claim.better, [])]
+            than = [seconds for rounds in mine for seconds in rounds.get(claim.than, [])]
+            return {**stated, **_as_percent(stats.time_ratio(better, than))}
+        covered = [group for point, group in _points(self.trained) if _covers(claim, point)]
+        group = pd.concat(covered) if covered else self.trained.iloc[:0]
+        return {**stated, **self._contrast(group, claim.metric, claim.better, claim.than)}
+
+    def _claim_verdict(self, row: Mapping[str, Any]) -> tuple[str, str]:
+        metric = METRICS[row["metric"]]
+        if row["n"] < stats.FEWEST_SEEDS:
+            return "undecided", f"only {row['n']} paired seeds" if row["n"] else "not run"
+        word = stats.verdict(row["p_holm"], row["tost_p"])
+        right_way = (row["delta"] > 0) == metric.higher_is_better
+        if word.startswith("different"):
+            return ("supported" if right_way else "contradicted"), word
+        return "undecided", word
+
+    @cached_property
+    def environments(self) -> list[dict[str, Any]]:
+        """The distinct environments of the records, most used first."""
+        count = Counter(self.records["fingerprint"].dropna())
+        by_print = dict(zip(self.records["fingerprint"], self.records["environment"], strict=True))
+        return [{**by_print[name], "cells": cells} for name, cells in count.most_common()]
+
+    def records_csv(self) -> str:
+        plain = self.records.drop(columns=["curve", "angles", "rounds", "environment", "error"])
+        text: str = plain.to_csv(index=False, lineterminator="\n")
+        return text
+
+
+def analyse(runs: Sequence[str | os.PathLike[str]]) -> Results:
+    """Read one or more run folders of the same suite."""
+    stores = [Store(run) for run in runs]
+    outlines, cells = zip(*(store.plan() for store in stores), strict=True)
+    if len(names := sorted({outline.name for outline in outlines})) > 1:
+        raise StoreError(f"these runs are of different suites ({', '.join(names)}); report them one by one")
+    merged = {(cell.experiment, cell.label, cell.key): cell for group in cells for cell in group}
+    frames = pd.concat([load_records(store.root) for store in stores], ignore_index=True)
+    frames = frames.drop_duplicates(subset=["experiment", "label", "key"])
+    damaged = {name: why for store in stores for name, why in store.scan()[1].items()}
+    return Results(outlines[0], tuple(str(run) for run in runs), tuple(merged.values()), frames, damaged)
+
+
+def _points(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    for values, group in frame.groupby(POINT, sort=False):
+        yield dict(zip(POINT, values, strict=True)), group
+
+
+def _numbers(found: stats.Paired) -> dict[str, Any]:
+    return {"n": found.n, "delta": found.delta, "low": found.low, "high": found.high, "p": found.p, "dz": found.dz}
+
+
+def _as_percent(ratio: stats.Paired) -> dict[str, Any]:
+    """A time ratio as a difference in percent, 0 meaning equal, like every other delta of the report."""
+    percent = {name: 100 * (getattr(ratio, name) - 1) for name in ("delta", "low", "high")}
+    return {
+        **_numbers(ratio),
+        **percent,
+        "tost_p": math.nan,
+        "seeds_needed": stats.seeds_needed(ratio.dz),
+        "unit": "%",
+        "correlation": math.nan,
+    }
+
+
+def _covers(claim: Claim, point: Mapping[str, Any]) -> bool:
+    width = minimum_width(point["classes"]) if claim.width == "min" else claim.width
+    return claim.experiment == point["experiment"] and width in (None, point["width"])

@@ -1,0 +1,259 @@
+"""Records on disk: one folder a cell, there whole or not at all.
+
+    runs/NAME/suite.toml            the suite, as it was when the run began
+    runs/NAME/plan.json             the cells that the suite meant, with their keys
+    runs/NAME/cells/KEY/            record.json, correct.npz (one bit per test example), checkpoint.pt (warm starts)
+    runs/NAME/logs/KEY.log          what the cell's process printed
+    runs/NAME/staging/              folders being written; renamed into cells/ when they are complete
+    runs/NAME/set_aside/            what was found damaged or replaced: never trusted, never deleted
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lossbench.errors import StoreError
+from lossbench.schema import Cell, Outline, Record, Suite
+
+if TYPE_CHECKING:
+    import pandas
+
+PLAN_VERSION = 1
+
+
+class Store:
+    """One run folder."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+        self.cells, self.logs = self.root / "cells", self.root / "logs"
+        self._staging, self._set_aside, self._claims = (self.root / name for name in ("staging", "set_aside", "claims"))
+
+    # --- the run as a whole
+
+    def prepare(self, suite: Suite, cells: Sequence[Cell]) -> None:
+        """Make the folder ready for a run of `cells`, all that the suite means."""
+        with self._writing():
+            for folder in (self.cells, self.logs, self._staging, self._claims):
+                folder.mkdir(parents=True, exist_ok=True)
+            planned = [cell.to_json() for cell in cells]
+            plan = {"version": PLAN_VERSION, "suite": suite.outline.to_json(), "cells": planned}
+            _write_atomically(self.root / "suite.toml", suite.text.encode())
+            _write_atomically(self.root / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
+
+    def plan(self) -> tuple[Outline, list[Cell]]:
+        """The outline of the suite and its cells, as of the run's last plan."""
+        path = self.root / "plan.json"
+        try:
+            plan = json.loads(path.read_bytes())
+            return Outline.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
+        except FileNotFoundError:
+            raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path}: is damaged; run the suite again with the same --out to write it anew") from error
+
+    # --- records
+
+    def scan(self) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """All sound records by key (as record.json holds them), and what is wrong with every other folder entry."""
+        sound, damaged = {}, {}
+        try:
+            entries = sorted(os.scandir(self.cells), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return {}, {}
+        except OSError as error:
+            raise StoreError(f"{self.cells}: cannot be read ({error.strerror})") from error
+        for entry in entries:
+            try:
+                sound[entry.name] = _sound_record(Path(entry.path))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                damaged[entry.name] = _why(error)
+        return sound, damaged
+
+    def read(self, key: str) -> dict[str, Any] | None:
+        """The record of one cell, or None when there is none that can be trusted."""
+        try:
+            return _sound_record(self.cells / key)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def write(self, record: Record, correct: NDArray[np.bool_] | None = None, checkpoint: bytes | None = None) -> None:
+        """Put a cell's folder in place by one rename; what stood there before is set aside."""
+        key = record.cell.key
+        files = {}
+        if correct is not None:
+            buffer = io.BytesIO()
+            np.savez(buffer, bits=np.packbits(correct), total=np.int64(len(correct)))
+            files["correct.npz"] = buffer.getvalue()
+        if checkpoint is not None:
+            files["checkpoint.pt"] = checkpoint
+        sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        as_json = record.to_json() | {"files": sums}
+        files["record.json"] = json.dumps(as_json, indent=1, allow_nan=False).encode()
+        with self._writing():
+            self._staging.mkdir(parents=True, exist_ok=True)
+            self.cells.mkdir(parents=True, exist_ok=True)
+            staged = self._staging / f"{key}-{uuid.uuid4().hex[:8]}"
+            staged.mkdir()
+            for name, content in files.items():
+                _write_durably(staged / name, content)
+            if (self.cells / key).exists():
+                self.set_aside(key)
+            staged.rename(self.cells / key)
+            _sync_folder(self.cells)
+
+    def set_aside(self, name: str) -> Path:
+        """Move an entry of cells/ out of the way, for a person to look at; where it went."""
+        with self._writing():
+            self._set_aside.mkdir(parents=True, exist_ok=True)
+            target = self._set_aside / f"{name}-{uuid.uuid4().hex[:8]}"
+            (self.cells / name).rename(target)
+        return target
+
+    def checkpoint(self, key: str) -> Path:
+        return self.cells / key / "checkpoint.pt"
+
+    def correct(self, key: str) -> NDArray[np.bool_]:
+        """One bit per test example of a finished cell."""
+        with np.load(self.cells / key / "correct.npz") as archive:
+            return np.unpackbits(archive["bits"], count=int(archive["total"])).astype(bool)
+
+    def log(self, key: str) -> Path:
+        return self.logs / f"{key}.log"
+
+    # --- sharing the folder with other runs
+
+    @contextmanager
+    def claim(self, key: str) -> Iterator[bool]:
+        """Hold a cell for ourselves; False when another process has it. The system lets go when we die."""
+        with self._writing():
+            self._claims.mkdir(parents=True, exist_ok=True)
+            handle = (self._claims / key).open("w")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+        finally:
+            handle.close()
+
+    def sweep_staging(self) -> None:
+        """Delete what writers that died left half-written; cells that another run holds are left alone."""
+        for staged in list(self._staging.iterdir()) if self._staging.is_dir() else []:
+            with self.claim(staged.name.partition("-")[0]) as ours:
+                if ours:
+                    shutil.rmtree(staged, ignore_errors=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            place = error.filename or self.root
+            raise StoreError(f"{place}: cannot be written ({error.strerror}); finished cells are safe") from error
+
+
+def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
+    """The records of a run as a table, one row a cell of its plan that has a record.
+
+    Columns: key, status, error, experiment, dataset, backbone, width, classes, loss, label, seed, kind, correct, total,
+    accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes), fingerprint,
+    options (a dict), and the curve, angles and rounds as they were recorded. A cell that two experiments share gives a
+    row to each.
+    """
+    import pandas
+
+    store = Store(run_dir)
+    _, cells = store.plan()
+    records, _ = store.scan()
+    rows = [_row(cell, records[cell.key]) for cell in cells if cell.key in records]
+    return pandas.DataFrame(rows, columns=None if rows else list(_COLUMNS))
+
+
+_COLUMNS = (
+    "key status error experiment dataset backbone width classes loss label seed kind correct total accuracy "
+    "seconds_train seconds_step_median bytes_fc bytes_classifier bytes_loss bytes_model bytes_optimizer bytes_peak "
+    "angle_train angle_test fingerprint options curve angles rounds environment"
+).split()
+
+
+def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
+    angles = record["angles"]
+    known = {split: [angle for angle in angles.get(split, []) if angle is not None] for split in ("train", "test")}
+    row = {
+        **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
+        **{name: record[name] for name in ("curve", "angles", "rounds", "environment")},
+        **record["cell"],
+        "experiment": cell.experiment,
+        "label": cell.loss.label if cell.kind == "train" else cell.label,
+        **{f"seconds_{name}": record["seconds"].get(name) for name in ("train", "step_median")},
+        **{f"bytes_{name.removeprefix('bytes_')}": record["bytes"].get(name.removeprefix("bytes_"))
+           for name in _COLUMNS if name.startswith("bytes_")},
+        **{f"angle_{split}": sum(values) / len(values) if values else None for split, values in known.items()},
+        "fingerprint": record["environment"].get("fingerprint"),
+    }
+    return {name: row[name] for name in _COLUMNS}
+
+
+def _sound_record(folder: Path) -> dict[str, Any]:
+    """The record in a cell's folder, after every check that it is complete and what it says it is."""
+    data: dict[str, Any] = json.loads((folder / "record.json").read_bytes())
+    record = Record.from_json(data)
+    if not folder.name == data["key"] == record.cell.key == record.cell.computed_key():
+        raise ValueError("its contents belong to another cell")
+    for name, expected in data["files"].items():
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != expected:
+            raise ValueError(f"{name} is damaged")
+    if record.status == "done" and record.cell.kind == "train" and "correct.npz" not in data["files"]:
+        raise ValueError("correct.npz is missing")
+    return data
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return "it is not a cell's folder, or a file of it is missing"
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "record.json is truncated or not JSON"
+    if isinstance(error, ValueError) and not hasattr(error, "errors"):
+        return str(error)
+    return "record.json does not have the fields of a record"
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    staged = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        _write_durably(staged, content)
+        staged.rename(path)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    with path.open("wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
