@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +89,9 @@ def prepare(
     registry = Registry([path.parent, *(Path(folder) for folder in plugins)])
     folder = data_folder(data)
     parsed = read(path, registry, lambda spec: count_classes(spec.name, dict(spec.options), registry, folder), profile)
+    parsed = replace(
+        parsed, outline=replace(parsed.outline, source=os.fspath(suite))
+    )  # as the user would type it again
     cells = plan(parsed)
     wanted = {"losses": losses, "datasets": datasets, "backbones": backbones, "widths": widths, "seeds": seeds}
     chosen = select(cells, **{**wanted, "losses": _labels(losses, cells, registry)})  # type: ignore[arg-type]

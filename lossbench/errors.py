@@ -1,10 +1,10 @@
 """The exceptions a user can act on, and the sentence that helps them to.
 
-    LossbenchError          anything below; the command line prints it as one sentence and exits with 2
-    ├── SuiteError          the suite file asks for something that cannot be
-    ├── PluginError         a plugin is missing, twice there, or not what it should be
-    ├── DataError           a dataset is unknown, absent or damaged
-    └── StoreError          a run folder cannot be read or written
+LossbenchError          anything below; the command line prints it as one sentence and exits with 2
+├── SuiteError          the suite file asks for something that cannot be
+├── PluginError         a plugin is missing, twice there, or not what it should be
+├── DataError           a dataset is unknown, absent or damaged
+└── StoreError          a run folder cannot be read or written
 """
 
 from __future__ import annotations

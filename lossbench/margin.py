@@ -1,11 +1,11 @@
 """What several losses share: small functions and one schedule, for plugin files to import.
 
-    check_labels(labels, classes)       refuse bad labels with a sentence instead of a device assert
-    init_weight(classes, features)      class weights with Xavier initialisation
-    full_precision(scores)              float32 at least, for what goes into a softmax
-    psi(cosine, m)                      the angular margin of L-Softmax and A-Softmax, without acos
-    replace_target(logits, labels, t)   the logits with the target column replaced
-    Annealing(…)                        λ that falls as training goes on
+check_labels(labels, classes)       refuse bad labels with a sentence instead of a device assert
+init_weight(classes, features)      class weights with Xavier initialisation
+full_precision(scores)              float32 at least, for what goes into a softmax
+psi(cosine, m)                      the angular margin of L-Softmax and A-Softmax, without acos
+replace_target(logits, labels, t)   the logits with the target column replaced
+Annealing(…)                        λ that falls as training goes on
 """
 
 from __future__ import annotations

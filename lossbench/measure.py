@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -55,26 +56,27 @@ def ledger(backbone: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimize
     }
 
 
-def reset_peak() -> None:
-    """Start the peak of resident memory anew, where the system lets us (Linux)."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass
+class PeakMemory:
+    """The most resident memory that this process has added since the meter was made: what the training itself took."""
 
+    def __init__(self) -> None:
+        with contextlib.suppress(OSError):  # Linux only: elsewhere the peak is that of the process's whole life
+            Path("/proc/self/clear_refs").write_text("5")
+        self._before = self._resident("VmRSS")
 
-def peak_bytes() -> int:
-    """The most memory that this process has had resident since `reset_peak`."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    import resource
+    def added(self) -> int:
+        return max(0, self._resident("VmHWM") - self._before)
 
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if platform.system() == "Darwin" else most * 1024
+    @staticmethod
+    def _resident(field: str) -> int:
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith(f"{field}:"):
+                    return int(line.split()[1]) * 1024
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if platform.system() == "Darwin" else most * 1024
 
 
 def parameter_digest(*modules: nn.Module) -> str:
@@ -84,7 +86,9 @@ def parameter_digest(*modules: nn.Module) -> str:
         for name, value in sorted(module.state_dict().items()):
             digest.update(name.encode())
             plain = value.detach().cpu().contiguous() if isinstance(value, Tensor) else None
-            digest.update(repr(value).encode() if plain is None else plain.flatten().view(torch.uint8).numpy().tobytes())
+            digest.update(
+                repr(value).encode() if plain is None else plain.flatten().view(torch.uint8).numpy().tobytes()
+            )
     return digest.hexdigest()
 
 

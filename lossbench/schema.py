@@ -247,12 +247,11 @@ class Cell:
         """The cell whose checkpoint this one starts from."""
         assert self.warm
         schedule = self.schedule.model_copy(update={"steps": self.warm.steps, "evaluations": 0})
-        return replace(
-            self, kind="warm", losses=(self.warm.loss,), schedule=schedule, warm=None, timing=None, key=""
-        )
+        return replace(self, kind="warm", losses=(self.warm.loss,), schedule=schedule, warm=None, timing=None, key="")
 
     def computed_key(self) -> str:
         """sha256 over the canonical form of everything that decides the result."""
+
         def identity(spec: Spec) -> list[Any]:
             return [spec.name, dict(spec.options), spec.source]
 
@@ -355,7 +354,7 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
-        names = "status error correct total seconds bytes angles rounds environment digest".split()
+        names = ["status", "error", "correct", "total", "seconds", "bytes", "angles", "rounds", "environment", "digest"]
         fields = {name: data[name] for name in names}
         return cls(cell=Cell.from_json(data["plan"]), curve=tuple(data["curve"]), **fields)
 

@@ -1,11 +1,11 @@
 """Records on disk: one folder a cell, there whole or not at all.
 
-    runs/NAME/suite.toml            the suite, as it was when the run began
-    runs/NAME/plan.json             the cells that the suite meant, with their keys
-    runs/NAME/cells/KEY/            record.json, correct.npz (one bit per test example), checkpoint.pt (warm starts)
-    runs/NAME/logs/KEY.log          what the cell's process printed
-    runs/NAME/staging/              folders being written; renamed into cells/ when they are complete
-    runs/NAME/set_aside/            what was found damaged or replaced: never trusted, never deleted
+runs/NAME/suite.toml            the suite, as it was when the run began
+runs/NAME/plan.json             the cells that the suite meant, with their keys
+runs/NAME/cells/KEY/            record.json, correct.npz (one bit per test example), checkpoint.pt (warm starts)
+runs/NAME/logs/KEY.log          what the cell's process printed
+runs/NAME/staging/              folders being written; renamed into cells/ when they are complete
+runs/NAME/set_aside/            what was found damaged or replaced: never trusted, never deleted
 """
 
 from __future__ import annotations
@@ -186,11 +186,7 @@ def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=None if rows else list(_COLUMNS))
 
 
-_COLUMNS = (
-    "key status error experiment dataset backbone width classes loss label seed kind correct total accuracy "
-    "seconds_train seconds_step_median bytes_fc bytes_classifier bytes_loss bytes_model bytes_optimizer bytes_peak "
-    "angle_train angle_test fingerprint options curve angles rounds environment"
-).split()
+_COLUMNS = ["key", "status", "error", "experiment", "dataset", "backbone", "width", "classes", "loss", "label", "seed", "kind", "correct", "total", "accuracy", "seconds_train", "seconds_step_median", "bytes_fc", "bytes_classifier", "bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test", "fingerprint", "options", "curve", "angles", "rounds", "environment"]
 
 
 def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,8 +199,11 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
         "experiment": cell.experiment,
         "label": cell.loss.label if cell.kind == "train" else cell.label,
         **{f"seconds_{name}": record["seconds"].get(name) for name in ("train", "step_median")},
-        **{f"bytes_{name.removeprefix('bytes_')}": record["bytes"].get(name.removeprefix("bytes_"))
-           for name in _COLUMNS if name.startswith("bytes_")},
+        **{
+            f"bytes_{name.removeprefix('bytes_')}": record["bytes"].get(name.removeprefix("bytes_"))
+            for name in _COLUMNS
+            if name.startswith("bytes_")
+        },
         **{f"angle_{split}": sum(values) / len(values) if values else None for split, values in known.items()},
         "fingerprint": record["environment"].get("fingerprint"),
     }

@@ -29,9 +29,7 @@ def read(path: Path, registry: Registry, count_classes: CountClasses, profile: s
     return parse(text, str(path), registry, count_classes, profile)
 
 
-def parse(
-    text: str, source: str, registry: Registry, count_classes: CountClasses, profile: str | None = None
-) -> Suite:
+def parse(text: str, source: str, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
     """The suite in a text. All profiles are judged, whichever is asked for: a typo in the unused one counts too."""
     try:
         raw = tomllib.loads(text)
@@ -123,7 +121,9 @@ class _Reader:
         for key, value in text.published.items():
             published[self.one_of(key, losses, origin(["published"]))] = value
         if not any(spec.matches(self.loss(self.file.baseline, ["baseline"])) for spec in losses):
-            problem = f"the baseline '{self.file.baseline}' is not among the losses; {nearest(self.file.baseline, labels)}"
+            problem = (
+                f"the baseline '{self.file.baseline}' is not among the losses; {nearest(self.file.baseline, labels)}"
+            )
             raise self.fail(origin(["losses"]), problem)
         warm = None
         if text.warm_start:

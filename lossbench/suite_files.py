@@ -15,7 +15,7 @@ def locate(name: str) -> Path:
     if path.is_dir():
         raise SuiteError(f"{name}: is a folder, not a suite file")
     known = built_in()
-    if path.parent == Path(".") and (stem := path.name.removesuffix(".toml")) in known:
+    if path.parent == Path() and (stem := path.name.removesuffix(".toml")) in known:
         return known[stem]
     raise SuiteError(f"{name}: no such file, and no built-in suite of that name; {nearest(path.stem, known)}")
 

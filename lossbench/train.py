@@ -76,9 +76,9 @@ def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that would cost every allocation
     dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
-    measure.reset_peak()
+    memory = measure.PeakMemory()
     if cell.kind == "timing":
-        return _time(cell, registry, dataset)
+        return _time(cell, registry, dataset, memory)
     trainee = build(cell, cell.loss, registry, dataset)
     if warm_checkpoint is not None:
         resume_from(trainee, torch.load(warm_checkpoint, weights_only=True))
@@ -99,7 +99,7 @@ def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None
         digest=measure.parameter_digest(trainee.backbone, trainee.loss),
     )
     if cell.kind == "warm":
-        record = replace(record, bytes={**record.bytes, "peak": measure.peak_bytes()})
+        record = replace(record, bytes={**record.bytes, "peak": memory.added()})
         return Outcome(record, checkpoint=checkpoint_of(trainee))
     correct, test_angles = score(trainee, dataset.test)
     _, train_angles = score(trainee, _sample(dataset.train, ANGLE_SAMPLE, cell.seed))
@@ -108,7 +108,7 @@ def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None
         correct=int(correct.sum()),
         total=len(correct),
         angles={"train": train_angles, "test": test_angles},
-        bytes={**record.bytes, "peak": measure.peak_bytes()},
+        bytes={**record.bytes, "peak": memory.added()},
     )
     return Outcome(record, correct=correct)
 
@@ -127,9 +127,7 @@ def build(cell: Cell, loss_spec: Spec, registry: Registry, dataset: Dataset) -> 
     return Trainee(backbone, loss, optimizer)
 
 
-def train(
-    trainee: Trainee, batches: Batches, cell: Cell, test: Split
-) -> tuple[list[dict[str, float]], list[float]]:
+def train(trainee: Trainee, batches: Batches, cell: Cell, test: Split) -> tuple[list[dict[str, float]], list[float]]:
     """`schedule.steps` optimizer steps; the learning curve and the seconds of every step."""
     schedule = cell.schedule
     trainee.backbone.train()
@@ -201,9 +199,9 @@ class Batches:
         if start + self.batch <= size:
             return self._order(epoch)[start : start + self.batch]
         place = np.arange(start, start + self.batch)
-        return np.concatenate([
-            self._order(epoch + turn)[place[place // size == turn] % size] for turn in range(place[-1] // size + 1)
-        ])
+        return np.concatenate(
+            [self._order(epoch + turn)[place[place // size == turn] % size] for turn in range(place[-1] // size + 1)]
+        )
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         if epoch not in self._orders:
@@ -285,7 +283,7 @@ def _sample(split: Split, size: int, seed: int) -> Split:
     return split.take(np.sort(rng.choice(len(split), size, replace=False)))
 
 
-def _time(cell: Cell, registry: Registry, dataset: Dataset) -> Outcome:
+def _time(cell: Cell, registry: Registry, dataset: Dataset, memory: measure.PeakMemory) -> Outcome:
     """Seconds a step for every loss, side by side: rounds that visit all losses in shuffled order on equal batches."""
     assert cell.timing
     batches = Batches(dataset.train, cell.schedule.batch, cell.seed)
@@ -309,7 +307,7 @@ def _time(cell: Cell, registry: Registry, dataset: Dataset) -> Outcome:
         "done",
         rounds=rounds,
         seconds={"train": sum(map(sum, rounds.values())) * cell.timing.steps},
-        bytes={"peak": measure.peak_bytes()},
+        bytes={"peak": memory.added()},
         environment=measure.environment(cell.threads),
     )
     return Outcome(record)

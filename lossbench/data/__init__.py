@@ -1,8 +1,8 @@
 """Name → arrays. A dataset is two splits of uint8 images with int64 labels; nothing here imports torch.
 
-    load_dataset("digits").train.images      uint8, N×H×W×C
-    load_dataset("digits").train.labels      int64, N
-    load_dataset("digits", classes=5, train=100, seed=0)
+load_dataset("digits").train.images      uint8, N×H×W×C
+load_dataset("digits").train.labels      int64, N
+load_dataset("digits", classes=5, train=100, seed=0)
 """
 
 from __future__ import annotations
@@ -122,5 +122,7 @@ def _stratified(dataset: Dataset, size: int, seed: int) -> Split:
     take = np.floor(share).astype(int)
     take[np.argsort(take - share, kind="stable")[: size - take.sum()]] += 1
     rng = np.random.default_rng(derive(seed, "subset"))
-    picked = [rng.choice(np.flatnonzero(split.labels == label), take[label], replace=False) for label in range(len(counts))]
+    picked = [
+        rng.choice(np.flatnonzero(split.labels == label), take[label], replace=False) for label in range(len(counts))
+    ]
     return split.take(np.sort(np.concatenate(picked)))

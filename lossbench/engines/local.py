@@ -44,7 +44,7 @@ class Server:
     """A running fork server; `events` yields what it says, ("down", …) when it has died."""
 
     def __init__(self, modules: Iterable[str]) -> None:
-        single = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+        single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lossbench.engines.server", *dict.fromkeys(modules)],
             stdin=subprocess.PIPE,

@@ -36,11 +36,8 @@ METRICS = {
     "fc_bytes": Metric("bytes_fc", "bytes", False),
 }
 
-COMPARISON_COLUMNS = (
-    "experiment metric loss baseline n delta low high p p_holm dz tost_p verdict seeds_needed "
-    "unit dataset backbone classes width correlation"
-).split()
-CLAIM_COLUMNS = "text experiment metric verdict delta low high n unit p_holm seeds_needed evidence".split()
+COMPARISON_COLUMNS = ["experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p", "verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"]
+CLAIM_COLUMNS = ["text", "experiment", "metric", "verdict", "delta", "low", "high", "n", "unit", "p_holm", "seeds_needed", "evidence"]
 
 
 @dataclass(frozen=True)
@@ -113,11 +110,12 @@ class Results:
         frame = pd.DataFrame(rows, columns=COMPARISON_COLUMNS)
         for _, family in frame.groupby(["experiment", "metric"], sort=False):
             frame.loc[family.index, "p_holm"] = stats.holm(family["p"].tolist())
+            needed = [_seeds_needed(row, len(family)) for row in family.to_dict("records")]
+            frame.loc[family.index, "seeds_needed"] = pd.Series(needed, index=family.index, dtype=object)
         frame["verdict"] = [
             stats.verdict(p, equivalent) for p, equivalent in zip(frame["p_holm"], frame["tost_p"], strict=True)
         ]
-        decided = frame["verdict"] != "undecided"
-        frame.loc[decided, "seeds_needed"] = None
+        frame.loc[frame["verdict"] != "undecided", "seeds_needed"] = None
         return frame.astype({"seeds_needed": "Int64"})
 
     def _metric_comparisons(self, metric: str) -> Iterator[dict[str, Any]]:
@@ -163,7 +161,6 @@ class Results:
         return {
             **_numbers(found),
             "tost_p": stats.tost(pairs[a], pairs[b], margin) if margin else math.nan,
-            "seeds_needed": stats.seeds_needed(found.dz),
             "unit": unit,
             "correlation": stats.correlation(pairs[a], pairs[b]),
         }
@@ -175,8 +172,7 @@ class Results:
         for row, adjusted in zip(rows, stats.holm([row["p"] for row in rows]), strict=True):
             row["p_holm"] = adjusted
             row["verdict"], row["evidence"] = self._claim_verdict(row)
-            if row["verdict"] != "undecided":
-                row["seeds_needed"] = None
+            row["seeds_needed"] = _seeds_needed(row, len(rows)) if row["verdict"] == "undecided" else None
         return pd.DataFrame(rows, columns=CLAIM_COLUMNS).astype({"seeds_needed": "Int64"})
 
     def _claim(self, claim: Claim) -> dict[str, Any]:
@@ -242,10 +238,15 @@ def _as_percent(ratio: stats.Paired) -> dict[str, Any]:
         **_numbers(ratio),
         **percent,
         "tost_p": math.nan,
-        "seeds_needed": stats.seeds_needed(ratio.dz),
         "unit": "%",
         "correlation": math.nan,
     }
+
+
+def _seeds_needed(row: Mapping[str, Any], family: int) -> int | None:
+    """Seeds (or rounds) that would tell the two apart were the effect what it seems, at the family's strictest level."""
+    needed = stats.seeds_needed(row["dz"], level=stats.LEVEL / family)
+    return None if needed is None else max(needed, row["n"] + 1)
 
 
 def _covers(claim: Claim, point: Mapping[str, Any]) -> bool:

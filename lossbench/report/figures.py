@@ -54,18 +54,20 @@ def drawn(draw: Callable[[Canvas], None], width: float, height: float) -> str:
 
 
 def differences(results: Results, metric: str, axis_label: str, band: float | None) -> str | None:
-    """A forest: every loss's difference from the baseline with its interval, one panel a point."""
+    """A forest: every loss's difference from the baseline with its interval, one panel an experiment."""
     frame = results.comparisons
     frame = frame[(frame["metric"] == metric) & frame["low"].notna()]
     if frame.empty:
         return None
-    panels = list(frame.groupby(["experiment", "dataset", "backbone", "classes", "width"], sort=False))
+    panels = list(frame.groupby("experiment", sort=False))
     colour = colours(results.labels)
     heights = [len(group) for _, group in panels]
 
     def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=[count + 0.6 for count in heights])
-        for ax, (point, group) in zip(axes[:, 0], panels, strict=True):
+        axes = canvas.subplots(
+            len(panels), 1, sharex=True, squeeze=False, height_ratios=[count + 0.6 for count in heights]
+        )
+        for ax, (experiment, group) in zip(axes[:, 0], panels, strict=True):
             if band:
                 ax.axvspan(-band, band, color="#56B4E9", alpha=0.15, lw=0, zorder=0)
             ax.axvline(0, color=BASELINE_COLOUR, lw=1, zorder=1)
@@ -76,15 +78,32 @@ def differences(results: Results, metric: str, axis_label: str, band: float | No
                     row["delta"], place, xerr=[[low], [high]], fmt="o", color=colour[row["loss"]], capsize=2.5, lw=1.6,
                     markersize=5.5, markerfacecolor=colour[row["loss"]] if sure else "white", markeredgewidth=1.4,
                 )  # fmt: skip
-            ax.set_yticks(range(len(group)), group["loss"])
+            ax.set_yticks(range(len(group)), _names(group))
             ax.set_ylim(len(group) - 0.5, -0.5)
-            ax.set_title(f"{point[0]}: {point[1]}, M = {point[4]}")
+            ax.set_title(f"{experiment}: {_shared(group)}")
             ax.tick_params(axis="y", length=0)
             ax.grid(axis="x", color="#e5e5e5", lw=0.6)
             ax.set_axisbelow(True)
         axes[-1, 0].set_xlabel(axis_label)
 
     return drawn(draw, 7.2, 0.7 + sum(0.27 * count + 0.42 for count in heights))
+
+
+def _shared(group: pd.DataFrame) -> str:
+    """What all rows of a panel have in common, for its title."""
+    datasets, widths = group["dataset"].unique(), group["width"].unique()
+    return ", ".join(datasets[:1] if len(datasets) == 1 else []) + (f", M = {widths[0]}" if len(widths) == 1 else "")
+
+
+def _names(group: pd.DataFrame) -> list[str]:
+    """The rows of a panel: the loss, and what tells it from its namesakes in the panel."""
+    several_widths, several_sets = group["width"].nunique() > 1, group["dataset"].nunique() > 1
+    return [
+        row["loss"]
+        + (f"  {row['dataset']}" if several_sets else "")
+        + (f"  M = {row['width']}" if several_widths else "")
+        for row in group.to_dict("records")
+    ]
 
 
 def width_curve(results: Results, experiment: str) -> str | None:

@@ -65,7 +65,9 @@ def terminal(sections: Sequence[Section], slugs: Sequence[str]) -> Iterator[Rend
             if isinstance(block, Prose):
                 yield rich.text.Text(block.text)
             elif isinstance(block, Table):
-                table = rich.table.Table(title=block.caption or section.title, box=rich.box.SIMPLE_HEAD, title_justify="left")
+                table = rich.table.Table(
+                    title=block.caption or section.title, box=rich.box.SIMPLE_HEAD, title_justify="left"
+                )
                 for column in block.columns:
                     table.add_column(column, justify="right" if column in block.right else "left")
                 for row in block.rows:
@@ -74,7 +76,7 @@ def terminal(sections: Sequence[Section], slugs: Sequence[str]) -> Iterator[Rend
 
 
 _VERDICT_STYLES = {
-    "different": "bold green",
+    "different": "bold",
     "supported": "bold green",
     "contradicted": "bold red",
     "equivalent": "cyan",

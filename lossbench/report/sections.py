@@ -33,7 +33,9 @@ def findings(results: Results) -> Section:
     counts = frame["verdict"].value_counts()
     listed = ", ".join(f"{count} {word}" for word, count in counts.items())
     sentences.append(
-        Prose(f"Of {len(frame)} comparisons of accuracy with {results.outline.baseline}, {listed} (Holm-adjusted, level {stats.LEVEL}).")
+        Prose(
+            f"Of {len(frame)} comparisons of accuracy with {results.outline.baseline}, {listed} (Holm-adjusted, level {stats.LEVEL})."
+        )
     )
     best = frame.loc[frame["delta"].idxmax()]
     worst = frame.loc[frame["delta"].idxmin()]
@@ -50,7 +52,9 @@ def validity(results: Results) -> Section:
     if len(accuracy):
         seeds = int(accuracy["n"].min())
         if seeds < stats.FEWEST_SEEDS:
-            blocks.append(Prose(f"With {seeds} seeds no interval is worth printing: three are the least, and few then."))
+            blocks.append(
+                Prose(f"With {seeds} seeds no interval is worth printing: three are the least, and few then.")
+            )
         else:
             effect = _detectable(seeds)
             blocks.append(
@@ -65,7 +69,9 @@ def validity(results: Results) -> Section:
     unfinished = {status: count for status, count in statuses.items() if status != "done"}
     if unfinished:
         listed = ", ".join(f"{count} {status}" for status, count in sorted(unfinished.items()))
-        blocks.append(Prose(f"Of {statuses.total()} cells, {statuses['done']} are done; {listed}. Nothing is dropped silently."))
+        blocks.append(
+            Prose(f"Of {statuses.total()} cells, {statuses['done']} are done; {listed}. Nothing is dropped silently.")
+        )
     if results.damaged:
         blocks.append(Prose(f"{len(results.damaged)} entries of the run folder are damaged and were left out."))
     return Section("validity", "Validity", tuple(blocks))
@@ -93,9 +99,27 @@ def main_table(results: Results) -> Section:
             spread = f"{_num(row['seed_se'])} / {_num(row['test_se'])}"
             angles = f"{_num(row['angle_train'], 1)} / {_num(row['angle_test'], 1)}"
             interval = f"[{_num(row['low'])}, {_num(row['high'])}]" if finite(row["low"]) else DASH
-            cells = (row["loss"], _width(row), _num(row["accuracy"]), interval, spread, angles, str(row["n"]), str(row["failures"]))
+            cells = (
+                row["loss"],
+                _width(row),
+                _num(row["accuracy"]),
+                interval,
+                spread,
+                angles,
+                str(row["n"]),
+                str(row["failures"]),
+            )
             rows.append(cells)
-        columns = ("loss", "M", "accuracy, %", "95 % interval", "SE: seeds / test set", "angle°: train / test", "n", "failed")
+        columns = (
+            "loss",
+            "M",
+            "accuracy, %",
+            "95 % interval",
+            "SE: seeds / test set",
+            "angle°: train / test",
+            "n",
+            "failed",
+        )
         first = frame.iloc[0]
         caption = f"{experiment}: {first['dataset']}, {first['classes']} classes, {first['backbone']}."
         blocks.append(Table(columns, tuple(rows), caption, frozenset(columns) - {"loss"}))
@@ -121,7 +145,17 @@ def against_baseline(results: Results) -> Section:
             )
             for row in group.to_dict("records")
         ]
-        columns = ("loss", "M", "Δ points [95 % interval]", "p (Holm)", "d_z", "p (TOST)", "r of seeds", "verdict", "seeds needed")
+        columns = (
+            "loss",
+            "M",
+            "Δ points [95 % interval]",
+            "p (Holm)",
+            "d_z",
+            "p (TOST)",
+            "r of seeds",
+            "verdict",
+            "seeds needed",
+        )
         caption = f"{experiment}: each loss minus {results.outline.baseline}, paired by seed."
         blocks.append(Table(columns, tuple(rows), caption, frozenset(columns) - {"loss", "verdict"}))
     label = f"accuracy minus {results.outline.baseline}, points"
@@ -157,9 +191,19 @@ def cost(results: Results) -> Section:
         milliseconds = 1000 * pd.Series(rounds[row["loss"]]).median()
         verdict = "slower" if row["delta"] > 0 else "faster"
         word = verdict if str(row["verdict"]).startswith("different") else row["verdict"]
-        rows.append((row["experiment"], row["loss"], str(row["width"]), ratio, f"{milliseconds:.2f}", str(row["n"]), word))
+        rows.append(
+            (row["experiment"], row["loss"], str(row["width"]), ratio, f"{milliseconds:.2f}", str(row["n"]), word)
+        )
     if rows:
-        columns = ("experiment", "loss", "M", f"step time / {results.outline.baseline} [95 %]", "median ms", "rounds", "verdict")
+        columns = (
+            "experiment",
+            "loss",
+            "M",
+            f"step time / {results.outline.baseline} [95 %]",
+            "median ms",
+            "rounds",
+            "verdict",
+        )
         caption = "Timing cells: one process alone, rounds that visit every loss in shuffled order on the same batches; paired by round."
         blocks.append(Table(columns, tuple(rows), caption, frozenset({"M", columns[3], "median ms", "rounds"})))
     rows = [
@@ -168,8 +212,20 @@ def cost(results: Results) -> Section:
         if row["n"]
     ]
     if rows:
-        columns = ("experiment", "loss", "M", "FC layer", "class weights", "loss's own", "backbone", "optimizer", "peak")
-        caption = "Memory by cause. FC layer is part of the backbone; peak is the cell's process at its largest, interpreter and torch included."
+        columns = (
+            "experiment",
+            "loss",
+            "M",
+            "FC layer",
+            "class weights",
+            "loss's own",
+            "backbone",
+            "optimizer",
+            "peak",
+        )
+        caption = (
+            "Memory by cause. FC layer is part of the backbone; peak is the most resident memory that training added."
+        )
         blocks.append(Table(columns, tuple(rows), caption, frozenset(columns[2:])))
     return Section("cost", "Cost", tuple(blocks))
 
@@ -183,7 +239,9 @@ def published(results: Results) -> Section:
     for row in results.main.to_dict("records"):
         stated = results.outline.published.get(row["experiment"], {}).get(row["loss"])
         if stated is not None and row["n"]:
-            rows.append((row["experiment"], row["loss"], _width(row), f"{stated:.2f}", _num(row["accuracy"]), str(row["n"])))
+            rows.append(
+                (row["experiment"], row["loss"], _width(row), f"{stated:.2f}", _num(row["accuracy"]), str(row["n"]))
+            )
     columns = ("experiment", "loss", "M", "published, %", "measured, %", "n")
     caption = "Protocols differ in scale; the numbers stand side by side, not as a test."
     blocks = (Table(columns, tuple(rows), caption, frozenset(columns[2:])),) if rows else ()
@@ -196,7 +254,10 @@ def environment(results: Results) -> Section:
     if len(results.environments) > 1:
         blocks.append(Prose("The records come from different environments; wall times are compared only within one."))
     rows = [
-        tuple(str(found.get(name)) for name in ("fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "cells"))
+        tuple(
+            str(found.get(name))
+            for name in ("fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "cells")
+        )
         for found in results.environments
     ]
     if rows:
@@ -273,5 +334,3 @@ def _detectable(seeds: int) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if stats.power(middle, seeds) >= 0.8 else (middle, high)
     return high
-
-
