@@ -1,4 +1,4 @@
-"""The command line. The only place that prints; everything heavy is imported inside a command, so `--help` is instant."""
+"""The command line, the only place that prints. Heavy imports are inside commands, so that `--help` is instant."""
 
 from __future__ import annotations
 

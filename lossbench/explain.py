@@ -63,8 +63,9 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
 
 def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:
     problem = problems[0]
-    if problem["type"] == "missing":
-        return f"needs the key '{problem['loc'][-1]}'"
+    for item in problems:
+        if item["type"] == "missing":
+            return f"needs the key '{item['loc'][-1]}'"
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
         return f"unknown key '{key}'; {nearest(key, _keys_at(model, problem['loc'][:-1]))}"

@@ -113,6 +113,15 @@ def seeds_needed(dz: float, target: float = 0.8, level: float = LEVEL, most: int
     return max(high, FEWEST_SEEDS)
 
 
+def detectable_effect(n: int, target: float = 0.8, level: float = LEVEL) -> float:
+    """The standardised effect that n pairs find with chance `target`."""
+    low, high = 0.0, 100.0
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle, n, level) >= target else (middle, high)
+    return high
+
+
 def mean_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float, float]:
     """(mean, low, high) of one sample by the t interval; NaN bounds below three values."""
     sample = np.asarray(values, dtype=float)

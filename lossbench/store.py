@@ -186,7 +186,25 @@ def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=None if rows else list(_COLUMNS))
 
 
-_COLUMNS = ["key", "status", "error", "experiment", "dataset", "backbone", "width", "classes", "loss", "label", "seed", "kind", "correct", "total", "accuracy", "seconds_train", "seconds_step_median", "bytes_fc", "bytes_classifier", "bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test", "fingerprint", "options", "curve", "angles", "rounds", "environment"]
+_COLUMNS = [
+    *(
+        "key",
+        "status",
+        "error",
+        "experiment",
+        "dataset",
+        "backbone",
+        "width",
+        "classes",
+        "loss",
+        "label",
+        "seed",
+        "kind",
+    ),
+    *("correct", "total", "accuracy", "seconds_train", "seconds_step_median", "bytes_fc", "bytes_classifier"),
+    *("bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test", "fingerprint"),
+    *("options", "curve", "angles", "rounds", "environment"),
+]
 
 
 def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -288,8 +288,10 @@ def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, str):
             old = {"name": old}
-        same_thing = isinstance(value, dict) and isinstance(old, dict) and value.get("name") in (None, old.get("name"))
-        merged[key] = _lay_over(old, value) if same_thing else value
+        if isinstance(value, dict) and isinstance(old, dict) and value.get("name") in (None, old.get("name")):
+            merged[key] = _lay_over(old, value)
+        else:
+            merged[key] = value
     return merged
 
 

@@ -74,7 +74,8 @@ def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None
     """Train and score one cell of any kind."""
     torch.set_num_threads(cell.threads)
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that would cost every allocation
+    # A debugging aid that would cost every allocation; torch gives the module no types.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
     memory = measure.PeakMemory()
     if cell.kind == "timing":

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from lossbench.engines.server import kill_group
 from lossbench.errors import LossbenchError
 from lossbench.registry import Registry
-from lossbench.schema import Cell, Record
+from lossbench.schema import Cell, Record, Status
 from lossbench.store import Store
 
 # Everything a cell imports lazily, so that a fork costs milliseconds: torch's optimizer pulls in the last three.
@@ -137,102 +137,123 @@ def execute(
     """Train `cells` (unique keys, warm starts before those that need them), `jobs` at a time; timing cells alone.
 
     A cell that another run on the same folder holds is left to it and waited for. `redo` names the cells whose
-    present record is to be replaced.
+    present record is to be replaced. `timeout` is in seconds a cell.
     """
-    waiting = list(cells)
-    running: dict[str, Cell] = {}
-    started_at: dict[str, float] = {}
-    pids: dict[str, int] = {}
-    timed_out: set[str] = set()
-    claims: dict[str, ExitStack] = {}
-    stopping = False
+    common = {
+        "task": "cell",
+        "data": str(data),
+        "store": str(store.root),
+        "plugins": [str(folder) for folder in registry.folders],
+    }
+    _Scheduler(list(cells), store, server, common, jobs, on_event, timeout, fail_fast, redo).run()
 
-    def finish(cell: Cell, record: dict[str, Any] | None, problem: str, status: str = "failed") -> None:
+
+@dataclass
+class _Running:
+    """A cell at work: the claim it holds, since when, and the process it has (none until the server says so)."""
+
+    cell: Cell
+    claim: ExitStack
+    since: float
+    pid: int | None = None
+    timed_out: bool = False
+
+
+@dataclass
+class _Scheduler:
+    waiting: list[Cell]
+    store: Store
+    server: Server
+    job: dict[str, Any]  # what all jobs have in common
+    jobs: int
+    on_event: Callable[[Event], None]
+    timeout: float | None
+    fail_fast: bool
+    redo: frozenset[str]
+
+    def run(self) -> None:
+        self.running: dict[str, _Running] = {}
+        try:
+            while True:
+                self.start_what_can()
+                if not self.running and not self.waiting:
+                    return
+                self.enforce_deadline()
+                self.listen()
+        finally:
+            for running in self.running.values():
+                running.claim.close()
+
+    def start_what_can(self) -> None:
+        """Fill the free places, in order; skip what must wait for its warm start or is held by another run."""
+        for cell in list(self.waiting):
+            alone = cell.kind == "timing" or any(other.cell.kind == "timing" for other in self.running.values())
+            if len(self.running) >= self.jobs or (alone and self.running):
+                return
+            if cell.warm and self.is_pending(cell.warm_cell().key):
+                continue
+            claim = ExitStack()
+            if claim.enter_context(self.store.claim(cell.key)):
+                self.waiting.remove(cell)
+                self.start(cell, claim)
+
+    def start(self, cell: Cell, claim: ExitStack) -> None:
+        known = self.store.read(cell.key)
+        if known is not None and cell.key not in self.redo:  # another run finished it meanwhile
+            claim.close()
+            self.on_event(Event("ended", cell, known))
+            return
+        if known is not None:
+            self.store.set_aside(cell.key)
+        self.running[cell.key] = _Running(cell, claim, time.monotonic())
+        if cell.warm and not self.is_done(cell.warm_cell().key):
+            self.finish(cell.key, "failed", f"its warm start ({cell.warm_cell().key}) did not finish")
+            return
+        self.server.submit(cell.key, self.store.log(cell.key), {**self.job, "cell": cell.to_json()})
+        self.on_event(Event("started", cell))
+
+    def listen(self) -> None:
+        """Wait for news of one cell, or for a moment."""
+        try:
+            event = self.server.events.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            return
+        key = event["id"]
+        if key is None:
+            raise LossbenchError("the process server died; finished cells are safe, run the same command again")
+        if "pid" in event:
+            self.running[key].pid = event["pid"]
+        elif self.running[key].timed_out:
+            self.finish(key, "timeout", f"killed after {self.timeout:g} seconds")
+        else:
+            self.finish(key, "failed", f"{_died(event['exit'])}; its log: {self.store.log(key)}")
+
+    def enforce_deadline(self) -> None:
+        for running in self.running.values():
+            late = self.timeout is not None and time.monotonic() - running.since > self.timeout
+            if late and running.pid is not None and not running.timed_out:
+                running.timed_out = True
+                kill_group(running.pid)
+
+    def finish(self, key: str, status: Status, problem: str) -> None:
         """Account for a cell whose process is gone; the dead cannot write, so their record is written here."""
-        nonlocal stopping
+        running = self.running[key]
+        record = self.store.read(key)
         if record is None:
-            store.write(Record(cell, status, error=problem))  # type: ignore[arg-type]
-            record = store.read(cell.key)
-        running.pop(cell.key, None)
-        if held := claims.pop(cell.key, None):
-            held.close()
-        stopping = stopping or (fail_fast and record is not None and record["status"] != "done")
-        on_event(Event("ended", cell, record))
+            self.store.write(Record(running.cell, status, error=problem))
+            record = self.store.read(key)
+        del self.running[key]
+        running.claim.close()
+        if self.fail_fast and record is not None and record["status"] != "done":
+            self.waiting.clear()
+        self.on_event(Event("ended", running.cell, record))
 
-    def start_what_can() -> None:
-        for cell in list(waiting):
-            if len(running) >= jobs or any(other.kind == "timing" for other in running.values()):
-                return
-            if cell.kind == "timing" and running:
-                return
-            if cell.warm and _pending(cell.warm_cell().key, waiting, running):
-                continue
-            held = ExitStack()
-            if not held.enter_context(store.claim(cell.key)):
-                continue
-            waiting.remove(cell)
-            known = store.read(cell.key)
-            if known is not None and cell.key not in redo:
-                held.close()
-                on_event(Event("ended", cell, known))
-                continue
-            claims[cell.key] = held
-            if cell.warm and not _is_done(store, cell.warm_cell().key):
-                problem = f"its warm start ({cell.warm_cell().key}) did not finish"
-                finish(cell, None, problem)
-                continue
-            running[cell.key] = cell
-            started_at[cell.key] = time.monotonic()
-            job = {
-                "task": "cell",
-                "cell": cell.to_json(),
-                "data": str(data),
-                "store": str(store.root),
-                "plugins": [str(folder) for folder in registry.folders],
-            }
-            if cell.key in redo and known is not None:
-                store.set_aside(cell.key)
-            server.submit(cell.key, store.log(cell.key), job)
-            on_event(Event("started", cell))
+    def is_pending(self, key: str) -> bool:
+        return key in self.running or any(cell.key == key for cell in self.waiting)
 
-    try:
-        while running or (waiting and not stopping):
-            if not stopping:
-                start_what_can()
-            if not running and not waiting:
-                break
-            try:
-                event = server.events.get(timeout=POLL_SECONDS)
-            except queue.Empty:
-                for key in running:
-                    if timeout and time.monotonic() - started_at[key] > timeout and key in pids:
-                        timed_out.add(key)
-                        kill_group(pids[key])
-                continue
-            key = event["id"]
-            if key is None:
-                raise LossbenchError("the process server died; finished cells are safe, run the same command again")
-            if "pid" in event:
-                pids[key] = event["pid"]
-            elif key in running:
-                cell = running[key]
-                record = store.read(key)
-                if key in timed_out:
-                    finish(cell, record, f"killed after {timeout:g} seconds", "timeout")
-                else:
-                    finish(cell, record, f"{_died(event['exit'])}; its log: {store.log(key)}")
-    finally:
-        for held in claims.values():
-            held.close()
-
-
-def _pending(key: str, waiting: Iterable[Cell], running: Iterable[str]) -> bool:
-    return key in running or any(cell.key == key for cell in waiting)
-
-
-def _is_done(store: Store, key: str) -> bool:
-    record = store.read(key)
-    return record is not None and record["status"] == "done"
+    def is_done(self, key: str) -> bool:
+        record = self.store.read(key)
+        return record is not None and record["status"] == "done"
 
 
 def _died(code: int) -> str:

@@ -1,8 +1,8 @@
 """The fork server: a process that imports torch once and forks a clean child for every job.
 
-Run as `python -m lossbench.engines.server MODULE…` by `lossbench.engines.local`. It speaks lines of JSON: a job comes in
-on stdin as {"id", "log", "job"}; {"id", "pid"} goes out when it starts and {"id", "exit"} when it ends (negative: the
-signal that killed it). Only plain data crosses, nothing is pickled, and the user's own `__main__` is never imported.
+Run as `python -m lossbench.engines.server MODULE…` by `lossbench.engines.local`. It speaks lines of JSON: a job comes
+in on stdin as {"id", "log", "job"}; {"id", "pid"} goes out when it starts and {"id", "exit"} when it ends (negative:
+the signal that killed it). Only plain data crosses, nothing is pickled, the user's own `__main__` is never imported.
 
 When stdin closes, because the parent stopped or was killed, all children are killed and the server ends: no orphans.
 """

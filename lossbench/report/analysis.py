@@ -36,8 +36,14 @@ METRICS = {
     "fc_bytes": Metric("bytes_fc", "bytes", False),
 }
 
-COMPARISON_COLUMNS = ["experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p", "verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"]
-CLAIM_COLUMNS = ["text", "experiment", "metric", "verdict", "delta", "low", "high", "n", "unit", "p_holm", "seeds_needed", "evidence"]
+COMPARISON_COLUMNS = [
+    *("experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
+    *("verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"),
+]
+CLAIM_COLUMNS = [
+    *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
+    *("unit", "p_holm", "seeds_needed", "evidence"),
+]
 
 
 @dataclass(frozen=True)
@@ -107,16 +113,14 @@ class Results:
     def comparisons(self) -> pd.DataFrame:
         """Every loss against the baseline at every point; p is Holm-adjusted over an experiment and metric."""
         rows = [*self._metric_comparisons("accuracy"), *self._metric_comparisons("angle"), *self._time_comparisons()]
-        frame = pd.DataFrame(rows, columns=COMPARISON_COLUMNS)
-        for _, family in frame.groupby(["experiment", "metric"], sort=False):
-            frame.loc[family.index, "p_holm"] = stats.holm(family["p"].tolist())
-            needed = [_seeds_needed(row, len(family)) for row in family.to_dict("records")]
-            frame.loc[family.index, "seeds_needed"] = pd.Series(needed, index=family.index, dtype=object)
-        frame["verdict"] = [
-            stats.verdict(p, equivalent) for p, equivalent in zip(frame["p_holm"], frame["tost_p"], strict=True)
-        ]
-        frame.loc[frame["verdict"] != "undecided", "seeds_needed"] = None
-        return frame.astype({"seeds_needed": "Int64"})
+        families: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in rows:
+            families.setdefault((row["experiment"], row["metric"]), []).append(row)
+        for family in families.values():
+            _adjust(family)
+            for row in family:
+                row["verdict"] = stats.verdict(row["p_holm"], row["tost_p"])
+        return _frame(rows, COMPARISON_COLUMNS)
 
     def _metric_comparisons(self, metric: str) -> Iterator[dict[str, Any]]:
         for point, group in _points(self.trained):
@@ -169,11 +173,10 @@ class Results:
     def claims(self) -> pd.DataFrame:
         """A row a claim of the suite, its verdict by the same rule as a comparison, in the claim's direction."""
         rows = [self._claim(claim) for claim in self.outline.claims]
-        for row, adjusted in zip(rows, stats.holm([row["p"] for row in rows]), strict=True):
-            row["p_holm"] = adjusted
+        _adjust(rows)
+        for row in rows:
             row["verdict"], row["evidence"] = self._claim_verdict(row)
-            row["seeds_needed"] = _seeds_needed(row, len(rows)) if row["verdict"] == "undecided" else None
-        return pd.DataFrame(rows, columns=CLAIM_COLUMNS).astype({"seeds_needed": "Int64"})
+        return _frame(rows, CLAIM_COLUMNS)
 
     def _claim(self, claim: Claim) -> dict[str, Any]:
         stated = claim.model_dump(include={"text", "experiment", "metric", "better", "than"})
@@ -243,10 +246,20 @@ def _as_percent(ratio: stats.Paired) -> dict[str, Any]:
     }
 
 
-def _seeds_needed(row: Mapping[str, Any], family: int) -> int | None:
-    """Seeds (or rounds) that would tell the two apart were the effect what it seems, at the family's strictest level."""
-    needed = stats.seeds_needed(row["dz"], level=stats.LEVEL / family)
-    return None if needed is None else max(needed, row["n"] + 1)
+def _adjust(family: list[dict[str, Any]]) -> None:
+    """Holm's p over one family, and the seeds (or rounds) that would decide each row at the family's level."""
+    for row, adjusted in zip(family, stats.holm([row["p"] for row in family]), strict=True):
+        needed = stats.seeds_needed(row["dz"], level=stats.LEVEL / len(family))
+        row["p_holm"] = adjusted
+        row["seeds_needed"] = None if needed is None else max(needed, row["n"] + 1)
+
+
+def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+    """The rows as a frame; seeds needed is a whole number where the verdict is open, else empty."""
+    for row in rows:
+        row["seeds_needed"] = row["seeds_needed"] if row["verdict"] == "undecided" else None
+    whole = pd.array([row["seeds_needed"] for row in rows], dtype="Int64")
+    return pd.DataFrame(rows, columns=columns).assign(seeds_needed=whole)
 
 
 def _covers(claim: Claim, point: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -15,12 +16,17 @@ class Prose:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of finished text under `columns`; numbers are already words. `emphasis` lists the rows to set apart."""
+    """Rows of finished text under `columns`: numbers are already words. Columns outside `left` hold numbers."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
-    right: frozenset[str] = frozenset()  # columns aligned to the right: numbers
+    left: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, str]], *, left: Sequence[str], caption: str = "") -> Table:
+        """A table of one or more rows that have the same keys; the keys are its columns."""
+        return cls(tuple(rows[0]), tuple(tuple(row.values()) for row in rows), caption, frozenset(left))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,7 +44,7 @@ def colours(labels: Sequence[str]) -> dict[str, str]:
 
 def drawn(draw: Callable[[Canvas], None], width: float, height: float) -> str:
     """The SVG text of a figure of that size in inches."""
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type,unused-ignore]
         canvas = Canvas(figsize=(width, height), layout="constrained")
         draw(canvas)
         buffer = io.StringIO()
@@ -153,8 +152,3 @@ def _log_ticks(ax: Axes, widths: Sequence[int]) -> None:
     ax.set_xticks(widths, [str(width) for width in widths])
     ax.minorticks_off()
     ax.set_ylim(bottom=0)
-
-
-def finite(value: Any) -> bool:
-    """True for a number that can be printed."""
-    return value is not None and not pd.isna(value) and math.isfinite(float(value))

@@ -69,7 +69,7 @@ def terminal(sections: Sequence[Section], slugs: Sequence[str]) -> Iterator[Rend
                     title=block.caption or section.title, box=rich.box.SIMPLE_HEAD, title_justify="left"
                 )
                 for column in block.columns:
-                    table.add_column(column, justify="right" if column in block.right else "left")
+                    table.add_column(column, justify="left" if column in block.left else "right")
                 for row in block.rows:
                     table.add_row(*(rich.text.Text(cell, style=_VERDICT_STYLES.get(cell, "")) for cell in row))
                 yield table
@@ -86,7 +86,7 @@ _VERDICT_STYLES = {
 
 
 def _pipe_table(table: Table) -> str:
-    align = ["right" if column in table.right else "left" for column in table.columns]
+    align = ["left" if column in table.left else "right" for column in table.columns]
     rows = [[_escape(cell) for cell in row] for row in table.rows]
     headers = [_escape(column) for column in table.columns]
     text: str = tabulate.tabulate(rows, headers=headers, tablefmt="pipe", disable_numparse=True, colalign=align)
@@ -102,7 +102,7 @@ def _escape(text: str) -> str:
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["kind"] = lambda block: type(block).__name__
-    environment.filters["inline_svg"] = lambda figure: _inline(figure)
+    environment.filters["inline_svg"] = _inline
     return environment.from_string((Path(__file__).parent / "report.html.j2").read_text(encoding="utf-8"))
 
 

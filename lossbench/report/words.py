@@ -1,0 +1,70 @@
+"""Numbers into words, the same way in every table, sentence and figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+DASH = "–"
+
+
+def finite(value: Any) -> bool:
+    """True for a number that can be printed."""
+    return value is not None and not pd.isna(value) and math.isfinite(float(value))
+
+
+def number(value: Any, digits: int = 2) -> str:
+    return f"{value:.{digits}f}" if finite(value) else DASH
+
+
+def interval(low: Any, high: Any, digits: int = 2) -> str:
+    return f"[{low:.{digits}f}, {high:.{digits}f}]" if finite(low) and finite(high) else DASH
+
+
+def p_value(value: Any) -> str:
+    return DASH if not finite(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def whole(value: Any) -> str:
+    return str(int(value)) if finite(value) else ""
+
+
+def width(row: Mapping[str, Any]) -> str:
+    return f"{row['width']} (min)" if row["width"] == row["minimum"] else str(row["width"])
+
+
+def size(value: Any) -> str:
+    if not finite(value):
+        return DASH
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value >= factor:
+            return f"{value / factor:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def difference(row: Mapping[str, Any], unit: bool = True) -> str:
+    """A delta with its interval: `+0.25 points [+0.04, +0.47]`."""
+    if not finite(row["delta"]):
+        return DASH
+    digits = {"bytes": 0, "%": 1}.get(row["unit"], 2)
+    delta = f"{row['delta']:+.{digits}f}" + (f" {row['unit']}" if unit else "")
+    if not finite(row["low"]):
+        return delta
+    return f"{delta} [{row['low']:+.{digits}f}, {row['high']:+.{digits}f}]"
+
+
+def ratio(row: Mapping[str, Any]) -> str:
+    """A difference in percent as a ratio with its interval: `1.115 [1.064, 1.167]`."""
+    delta, low, high = (1 + row[name] / 100 for name in ("delta", "low", "high"))
+    return f"{delta:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def comparison(row: Mapping[str, Any]) -> str:
+    """One comparison as a sentence."""
+    return (
+        f"{row['loss']} on {row['experiment']} ({row['dataset']}, M = {row['width']}) differs from {row['baseline']} "
+        f"by {difference(row)}, {row['n']} seeds: {row['verdict']}."
+    )

@@ -1,0 +1,106 @@
+"""What the tests share: a registry, a small suite, and a way to run the real command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lossbench import data, suite
+from lossbench.registry import Registry
+from lossbench.schema import Suite
+
+# Two losses, one width, tiny network: a cell takes a tenth of a second.
+SMALL = """
+name = "small"
+title = "A small suite"
+
+[[experiment]]
+name = "digits"
+dataset = "digits"
+backbone = { name = "cnn", channels = 4, depths = [1] }
+widths = [8]
+losses = ["softmax", "w_softmax"]
+seeds = 2
+schedule = { steps = 6, batch = 16 }
+"""
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    return Registry()
+
+
+@pytest.fixture(scope="session")
+def read_suite(registry: Registry) -> Callable[..., Suite]:
+    """A suite from its text."""
+
+    def read(text: str, profile: str | None = None, plugins: Registry = registry) -> Suite:
+        def count(spec):
+            return data.count_classes(spec.name, dict(spec.options), plugins)
+
+        return suite.parse(text, "suite.toml", plugins, count, profile)
+
+    return read
+
+
+@pytest.fixture
+def lossbench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the real `lossbench` in a folder of its own."""
+
+    def run(*arguments: str | Path, timeout: float = 240, **options) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(*arguments), cwd=tmp_path, capture_output=True, text=True, timeout=timeout, check=False, **options
+        )
+
+    return run
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """The command line of `lossbench …` in this interpreter's environment."""
+    return [str(Path(sys.executable).with_name("lossbench")), *map(str, arguments)]
+
+
+def write_loss(folder: Path, name: str, forward: str, *, constructor: str = "pass") -> Path:
+    """A loss plugin beside a suite whose `forward` does what the test needs."""
+    path = folder / "losses" / f"{name}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(
+        f'''"""A loss for a test."""
+import os, signal, time
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Loss(nn.Module):
+    def __init__(self, features: int, classes: int, *, level: float = 1.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(classes, features) * 0.1)
+        self.calls = 0
+        {constructor}
+
+    def logits(self, features):
+        return F.linear(features, self.weight)
+
+    def forward(self, features, labels):
+        self.calls += 1
+        value = F.cross_entropy(self.logits(features), labels)
+        {forward}
+        return value
+'''
+    )
+    return path
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is not a zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return " Z " not in Path(f"/proc/{pid}/stat").read_text() if Path(f"/proc/{pid}/stat").exists() else True

@@ -1,0 +1,94 @@
+"""The table of the README's architecture section: who may import whom, and what stays instant."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "lossbench"
+
+# Modules that must not pull in torch, not even through what they import.
+TORCH_FREE = ["suite", "plan", "schema", "registry", "stats", "store", "report.sections", "report.render", "cli", "api"]
+
+
+def imports_of(path: Path) -> set[str]:
+    """What a module imports from this package, at any depth of nesting."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("lossbench")}
+
+
+@pytest.mark.parametrize(
+    ("module", "may_import"),
+    [
+        ("errors", []),
+        ("labels", []),
+        ("streams", []),
+        ("theory", []),
+        ("stats", []),
+        ("schema", []),
+        ("registry", ["errors"]),
+        ("explain", ["errors"]),
+        ("suite_files", ["errors"]),
+        ("plan", ["schema", "theory"]),
+        ("suite", ["errors", "explain", "labels", "registry", "schema"]),
+        ("store", ["errors", "schema"]),
+        ("measure", ["schema"]),
+        ("margin", []),
+        ("train", ["data", "errors", "measure", "registry", "schema", "streams"]),
+        ("report/blocks", []),
+        ("report/words", []),
+        ("report/analysis", ["errors", "schema", "stats", "store", "theory"]),
+        ("report/sections", ["report", "stats"]),
+        ("report/figures", ["report"]),
+        ("report/render", ["report"]),
+    ],
+)
+def test_modules_import_only_what_the_architecture_allows(module, may_import):
+    used = {name.removeprefix("lossbench.").partition(".")[0] for name in imports_of(PACKAGE / f"{module}.py")}
+    assert used - {"lossbench"} <= set(may_import)
+
+
+@pytest.mark.parametrize("module", TORCH_FREE)
+def test_planning_and_reporting_never_import_torch(module):
+    code = f"import sys, lossbench.{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    heavy = "torch", "pandas", "numpy", "pydantic", "matplotlib", "scipy"
+    code = f"import sys, lossbench; print([name for name in {heavy!r} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_help_and_list_import_nothing_heavy():
+    code = """
+import sys
+from lossbench.cli import cli
+for arguments in (["--help"], ["list"], ["run", "--help"]):
+    try: cli.main(arguments, standalone_mode=False)
+    except SystemExit: pass
+print([name for name in ("torch", "pandas", "numpy", "pydantic", "matplotlib", "scipy") if name in sys.modules])
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_modules_stay_small_enough_to_read_at_one_sitting():
+    long = {path.name: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {name: lines for name, lines in long.items() if lines > 400} == {}
+
+
+def test_no_import_package_named_losses_or_backbones_is_installed(tmp_path):
+    code = "from importlib.util import find_spec; print([n for n in ('losses', 'backbones', 'suites') if find_spec(n)])"
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

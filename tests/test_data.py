@@ -1,0 +1,73 @@
+"""Datasets are arrays of the promised shape, and their subsets are fair and repeatable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lossbench
+from lossbench.data import count_classes, data_folder
+from lossbench.errors import LossbenchError
+
+
+def test_digits_have_the_public_form():
+    digits = lossbench.load_dataset("digits")
+    assert digits.classes == 10
+    assert digits.train.images.dtype == np.uint8
+    assert digits.train.images.shape[1:] == (8, 8, 1)
+    assert digits.train.labels.dtype == np.int64
+    assert len(digits.train) + len(digits.test) == 1797
+    assert digits.train.images.max() == 255
+
+
+def test_train_and_test_share_no_image_beyond_the_doubles_of_the_source():
+    digits = lossbench.load_dataset("digits")
+    train = {image.tobytes() for image in digits.train.images}
+    assert sum(image.tobytes() in train for image in digits.test.images) == 0
+
+
+def test_a_subset_is_stratified_and_drawn_by_its_seed():
+    full = lossbench.load_dataset("digits")
+    subset = lossbench.load_dataset("digits", train=100, seed=1)
+    share = np.bincount(full.train.labels) / len(full.train) * 100
+    assert len(subset.train) == 100
+    assert np.abs(np.bincount(subset.train.labels) - share).max() < 1
+    assert len(subset.test) == len(full.test)
+    same = lossbench.load_dataset("digits", train=100, seed=1)
+    other = lossbench.load_dataset("digits", train=100, seed=2)
+    assert (same.train.images == subset.train.images).all()
+    assert not np.array_equal(other.train.images, subset.train.images)
+
+
+def test_the_first_k_classes_or_a_list_are_relabelled_from_zero(registry):
+    three = lossbench.load_dataset("digits", classes=3)
+    assert (three.classes, set(three.train.labels), set(three.test.labels)) == (3, {0, 1, 2}, {0, 1, 2})
+    listed = lossbench.load_dataset("digits", classes=[7, 2])
+    full = lossbench.load_dataset("digits")
+    assert (listed.train.labels == 0).sum() == (full.train.labels == 7).sum()
+    assert count_classes("digits", {"classes": [7, 2]}, registry) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"train": 5}, "between 10"),
+        ({"train": 5000}, "and 1200"),
+        ({"classes": 11}, "between 2 and 10"),
+        ({"classes": [1, 1]}, "different labels"),
+        ({"classes": [1, 12]}, "0 to 9"),
+        ({"trian": 5}, "did you mean 'train'"),
+    ],
+)
+def test_impossible_subsets_are_refused_in_a_sentence(options, problem):
+    with pytest.raises(LossbenchError, match=problem):
+        lossbench.load_dataset("digits", **options)
+
+
+def test_the_data_folder_is_the_given_one_then_the_environments(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOSSBENCH_DATA", str(tmp_path))
+    assert data_folder("here").name == "here"
+    assert data_folder() == tmp_path
+    monkeypatch.delenv("LOSSBENCH_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data_folder() == tmp_path / "cache" / "lossbench"
