@@ -52,7 +52,7 @@ def test_the_first_k_classes_or_a_list_are_relabelled_from_zero(registry):
     ("options", "problem"),
     [
         ({"train": 5}, "between 10"),
-        ({"train": 5000}, "and 1200"),
+        ({"train": 5000}, "and 1201"),
         ({"classes": 11}, "between 2 and 10"),
         ({"classes": [1, 1]}, "different labels"),
         ({"classes": [1, 12]}, "0 to 9"),

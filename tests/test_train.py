@@ -1,0 +1,174 @@
+"""Training is a function of the cell: same seed, same start, same batches, same bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import SMALL, write_loss
+
+from lossbench import train
+from lossbench.data import Split, load_dataset
+from lossbench.errors import PluginError
+from lossbench.plan import plan
+from lossbench.registry import Registry
+from lossbench.schema import result
+
+NOWHERE = Path("nowhere")  # digits need no data folder
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits")
+
+
+@pytest.fixture
+def cells(read_suite):
+    return plan(read_suite(SMALL))
+
+
+def test_one_seed_gives_every_loss_the_same_backbone(cells, registry, digits):
+    first, second = (train.build(cell, cell.loss, registry, digits) for cell in cells[:2])
+    assert first.loss.__class__ is not second.loss.__class__
+    for a, b in zip(first.backbone.parameters(), second.backbone.parameters(), strict=True):
+        assert torch.equal(a, b)
+    other_seed = train.build(cells[2], cells[2].loss, registry, digits)
+    assert not torch.equal(first.backbone.fc.weight, other_seed.backbone.fc.weight)
+
+
+def test_one_seed_gives_every_loss_the_same_batches_whatever_a_loss_draws(digits):
+    quiet, noisy = (train.Batches(digits.train, 16, seed=3) for _ in range(2))
+    expected = [quiet.indices(step) for step in range(200)]
+    for step in range(200):
+        torch.rand(step % 7)
+        np.random.rand(step % 5)
+        assert np.array_equal(noisy.indices(step), expected[step])
+
+
+def test_every_epoch_visits_every_image_once():
+    split = Split(np.zeros((10, 1, 1, 1), np.uint8), np.zeros(10, np.int64))
+    batches = train.Batches(split, 4, seed=0)
+    stream = np.concatenate([batches.indices(step) for step in range(5)])
+    assert sorted(stream[:10]) == sorted(stream[10:]) == list(range(10))
+    assert not np.array_equal(stream[:10], stream[10:])
+
+
+def test_a_batch_larger_than_the_set_still_is_full():
+    split = Split(np.zeros((3, 1, 1, 1), np.uint8), np.zeros(3, np.int64))
+    batches = train.Batches(split, 8, seed=0)
+    assert sorted(np.concatenate([batches.indices(0), batches.indices(1), batches.indices(2)])) == sorted([0, 1, 2] * 8)
+
+
+def test_a_batch_is_the_image_shifted_and_scaled():
+    images = np.array([[[[0], [255]]]], dtype=np.uint8)  # one image of 1×2 pixels
+    batch, labels = train.to_batch(Split(images, np.array([4])), np.array([0]))
+    assert batch.shape == (1, 1, 1, 2)
+    assert batch.flatten().tolist() == [-127.5 / 128, 127.5 / 128]
+    assert labels.tolist() == [4]
+
+
+def test_the_same_cell_twice_gives_the_same_bits(cells, registry):
+    first, second = (train.run(cells[1], registry, NOWHERE) for _ in range(2))
+    assert first.record.digest == second.record.digest
+    assert result(first.record.to_json()) == result(second.record.to_json())
+    assert np.array_equal(first.correct, second.correct)
+
+
+def test_the_record_states_counts_ledger_and_angles(cells, registry, digits):
+    record = train.run(cells[0], registry, NOWHERE).record
+    assert record.total == len(digits.test)
+    assert 0 <= record.correct <= record.total
+    features = cells[0].width * (4 * 4 * 4 + 1) * 4  # 4 channels at 4×4 after one pooling, a bias, float32
+    assert record.bytes["fc"] == features
+    assert record.bytes["classifier"] == (10 * 8 + 10) * 4
+    assert record.bytes["optimizer"] > 0
+    assert len(record.angles["train"]) == len(record.angles["test"]) == 10
+    assert record.curve[-1]["step"] == cells[0].schedule.steps
+
+
+def test_evaluations_put_test_scores_on_the_curve_without_changing_the_result(cells, registry):
+    plain = train.run(cells[0], registry, NOWHERE).record
+    schedule = cells[0].schedule.model_copy(update={"evaluations": 3})
+    scored = train.run(replace(cells[0], schedule=schedule, key=""), registry, NOWHERE).record
+    assert [point["step"] for point in scored.curve if "correct" in point] == [2, 4, 6]
+    assert scored.curve[-1]["correct"] == plain.correct
+    assert scored.digest == plain.digest
+
+
+def test_the_learning_rate_falls_as_the_schedule_says(read_suite, registry, digits, monkeypatch):
+    text = SMALL.replace("batch = 16", "batch = 16, lr = 0.8, decay = { factor = 0.5, every = 2 }")
+    cell = plan(read_suite(text))[0]
+    trainee = train.build(cell, cell.loss, registry, digits)
+    seen = []
+    step = trainee.optimizer.step
+    monkeypatch.setattr(
+        trainee.optimizer, "step", lambda: (seen.append(trainee.optimizer.param_groups[0]["lr"]), step())
+    )
+    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits.test)
+    assert seen == [0.8, 0.8, 0.4, 0.4, 0.2, 0.2]
+
+
+@pytest.mark.parametrize("loss", ["softmax", "center", "l_softmax", "w_softmax"])
+def test_refining_a_shared_warm_start_equals_training_both_phases_in_one_go(tmp_path, read_suite, registry, digits, loss):
+    text = SMALL.replace('"w_softmax"]', '"center", "l_softmax", "w_softmax"]') + "warm_start = { steps = 5 }\n"
+    cells = plan(read_suite(text))
+    warm, cell = cells[0], next(cell for cell in cells if cell.loss.label == loss and cell.kind == "train")
+    checkpoint = tmp_path / "warm.pt"
+    torch.save(train.run(warm, registry, NOWHERE).checkpoint, checkpoint)
+    refined = train.run(cell, registry, NOWHERE, checkpoint)
+
+    in_one_go = train.build(warm, warm.loss, registry, digits)
+    batches = train.Batches(digits.train, cell.schedule.batch, cell.seed)
+    train.train(in_one_go, batches, warm, digits.test)
+    handed_over = train.build(cell, cell.loss, registry, digits)
+    train.resume_from(handed_over, train.checkpoint_of(in_one_go))
+    train.train(handed_over, batches, cell, digits.test)
+    assert np.array_equal(refined.correct, train.score(handed_over, digits.test)[0])
+    assert handed_over.step == 5 + 6
+
+
+def test_a_warm_start_hands_over_class_weights_and_momentum(read_suite, registry, digits):
+    cells = plan(read_suite(SMALL + "warm_start = { steps = 5 }\n"))
+    warm = train.build(cells[0], cells[0].loss, registry, digits)
+    train.train(warm, train.Batches(digits.train, 16, 0), cells[0], digits.test)
+    fresh = train.build(cells[2], cells[2].loss, registry, digits)
+    train.resume_from(fresh, train.checkpoint_of(warm))
+    assert torch.equal(fresh.loss.weight, warm.loss.weight)
+    momentum = fresh.optimizer.state[fresh.loss.weight]["momentum_buffer"]
+    assert torch.equal(momentum, warm.optimizer.state[warm.loss.weight]["momentum_buffer"])
+
+
+def test_a_loss_that_turns_nan_is_diverged_at_its_step(tmp_path, read_suite):
+    write_loss(tmp_path, "bad", "value = value * (float('nan') if self.calls == 4 else 1.0)")
+    registry = Registry([tmp_path])
+    cells = plan(read_suite(SMALL.replace('"w_softmax"]', '"bad"]'), plugins=registry))
+    record = train.run(cells[1], registry, NOWHERE).record
+    assert record.status == "diverged"
+    assert "step 3" in record.error  # steps count from 0
+    assert record.correct is None
+
+
+def test_a_plugin_that_changed_since_the_plan_is_not_run(tmp_path, read_suite):
+    path = write_loss(tmp_path, "mine", "pass")
+    cells = plan(read_suite(SMALL.replace('"w_softmax"]', '"mine"]'), plugins=Registry([tmp_path])))
+    path.write_text(path.read_text() + "# changed\n")
+    with pytest.raises(PluginError, match="has changed since this run was planned"):
+        train.run(cells[1], Registry([tmp_path]), NOWHERE)
+
+
+def test_timing_visits_every_loss_in_every_round(read_suite, registry):
+    cell = plan(read_suite(SMALL + "timing = { rounds = 4, steps = 2 }\n"))[-1]
+    record = train.run(cell, registry, NOWHERE).record
+    assert set(record.rounds) == {"softmax", "w_softmax"}
+    assert all(len(rounds) == 4 and min(rounds) > 0 for rounds in record.rounds.values())
+
+
+def test_angles_are_zero_on_the_weight_and_right_angles_beside_it():
+    from lossbench.measure import mean_angles
+
+    weight = torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 1.0]])
+    features = torch.tensor([[5.0, 0.0], [0.0, 7.0], [1.0, 0.0]])
+    assert mean_angles(features, torch.tensor([0, 0, 1]), weight) == [pytest.approx(45.0), pytest.approx(90.0), None]
