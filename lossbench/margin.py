@@ -6,14 +6,22 @@ full_precision(scores)              float32 at least, for what goes into a softm
 psi(cosine, m)                      the angular margin of L-Softmax and A-Softmax, without acos
 replace_target(logits, labels, t)   the logits with the target column replaced
 Annealing(…)                        λ that falls as training goes on
+cosines(features, weight)           cos θ between every feature and every class weight, in one differentiable step
+sine(cosine)                        sin θ from cos θ, with a finite gradient at cos θ = ±1
+arc_margin(cosine, m)               ArcFace's cos(θ + m), without acos
+margin_cross_entropy(c, labels, t, s)   cross entropy of s·cosine with the target's column replaced
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.linalg import vector_norm
 
 
 def check_labels(labels: Tensor, classes: int) -> None:
@@ -106,3 +114,113 @@ class Annealing(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         self.t, self.pace = int(state["t"]), float(state["pace"])
+
+
+SHORTEST = 1e-12  # a vector no longer than this has no direction
+SMALLEST_SINE = 1e-12  # below it sin θ is a constant: the gradient of √(1 − c²) has no bound there
+
+
+def cosines(features: Tensor, weight: Tensor) -> Tensor:
+    """cos θ_ij (B×C, float32 at least) between the rows of `features` (B×M) and those of `weight` (C×M).
+
+    A row without a direction (length ≤ 1e-12) has cosine 0 with everything and gets no gradient: x/‖x‖ would be 0/0,
+    and x/max(‖x‖, ε) would send back a gradient of 1/ε.
+    """
+    cosine: Tensor = _Cosines.apply(features, weight)
+    return cosine
+
+
+class _Cosines(torch.autograd.Function):
+    """c = x·w / ‖x‖‖w‖ with the lengths divided out of the product, so that no copy of W is normalised.
+
+    With h_ij = g_ij / ‖x_i‖‖w_j‖, g the gradient of c:  ∂x_i = Σ_j h_ij w_j − x_i Σ_j g_ij c_ij / ‖x_i‖²; ∂w alike.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        x_inverse, w_inverse = _inverse_length(x)[:, None], _inverse_length(w)
+        cosine = full_precision(F.linear(x, w)).mul_(x_inverse).mul_(w_inverse)
+        ctx.save_for_backward(x, w, x_inverse, w_inverse, cosine)
+        return cosine
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, w, x_inverse, w_inverse, cosine = ctx.saved_tensors
+        product = gradient * cosine
+        per_length = (gradient * x_inverse).mul_(w_inverse)
+        along_x = product.sum(1, keepdim=True) * x_inverse**2
+        along_w = (product.sum(0) * w_inverse**2)[:, None]
+        to_x = (per_length.to(w.dtype) @ w).addcmul_(x, along_x.to(w.dtype), value=-1)
+        to_w = (per_length.to(x.dtype).T @ x).addcmul_(w, along_w.to(x.dtype), value=-1)
+        return to_x, to_w
+
+
+def _inverse_length(rows: Tensor) -> Tensor:
+    """1/‖row‖, or 0 for a row that has no direction."""
+    return F.threshold(vector_norm(full_precision(rows), dim=1), SHORTEST, math.inf).reciprocal()
+
+
+def sine(cosine: Tensor) -> Tensor:
+    """sin θ = √(1 − c²) of an angle in [0, π]; where c = ±1 (or beyond, by rounding) it is 1e-12 with gradient 0."""
+    return (1 - cosine * cosine).clamp_min(SMALLEST_SINE**2).sqrt()
+
+
+def arc_margin(cosine: Tensor, m: float | Tensor) -> Tensor:
+    """cos(θ + m) from c = cos θ; past θ = π − m, where it would rise again, c − m sin m. Falls on all of [0, π].
+
+    `m` in radians, 0…π/2: one number, or a tensor of c's shape. No acos, so the gradient is finite at c = ±1.
+    """
+    moved: Tensor = _ArcMargin.apply(cosine, m)
+    return moved
+
+
+class _ArcMargin(torch.autograd.Function):
+    """One node instead of ten: on a batch's few target cosines, it is the number of steps that costs time."""
+
+    @staticmethod
+    def forward(ctx: Any, c: Tensor, m: float | Tensor) -> Tensor:
+        cos_m, sin_m = (m.cos(), m.sin()) if isinstance(m, Tensor) else (math.cos(m), math.sin(m))
+        sin, before_turn = sine(c), c > -cos_m
+        ctx.save_for_backward(c, sin, before_turn)
+        ctx.m, ctx.cos_m, ctx.sin_m = m, cos_m, sin_m
+        return torch.where(before_turn, c * cos_m - sin * sin_m, c - m * sin_m)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        c, sin, before_turn = ctx.saved_tensors
+        m, cos_m, sin_m = ctx.m, ctx.cos_m, ctx.sin_m
+        cotangent = c / F.threshold(sin, SMALLEST_SINE, math.inf)  # 0 where c = ±1, instead of ∞
+        to_c = gradient * torch.where(before_turn, cotangent * sin_m + cos_m, 1.0)
+        if not ctx.needs_input_grad[1]:
+            return to_c, None
+        return to_c, -gradient * torch.where(before_turn, c * sin_m + sin * cos_m, sin_m + m * cos_m)
+
+
+def margin_cross_entropy(cosine: Tensor, labels: Tensor, target: Tensor, s: float) -> Tensor:
+    """F.cross_entropy(s * replace_target(cosine, labels, target), labels), as one step that keeps one B×C tensor."""
+    loss: Tensor = _MarginCrossEntropy.apply(cosine, labels, target, s)
+    return loss
+
+
+class _MarginCrossEntropy(torch.autograd.Function):
+    """The gradient of s·c_j is softmax_j / B, less 1/B at the label, whose part goes to `target`, not to `cosine`."""
+
+    @staticmethod
+    def forward(ctx: Any, cosine: Tensor, labels: Tensor, target: Tensor, s: float) -> Tensor:
+        label = labels[:, None]
+        logits = (cosine * s).scatter_(1, label, (target * s)[:, None])
+        log_probability = logits.log_softmax(1)
+        ctx.save_for_backward(log_probability, label)
+        ctx.s = s
+        return F.nll_loss(log_probability, labels)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor, None]:
+        log_probability, label = ctx.saved_tensors
+        share = gradient * (ctx.s / len(label))
+        to_cosine = log_probability.exp().mul_(share)
+        to_target = to_cosine.gather(1, label).squeeze(1) - share
+        return to_cosine.scatter_(1, label, 0), None, to_target, None

@@ -94,8 +94,8 @@ def _pipe_table(table: Table) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text that Markdown shows as it is."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text.replace("\n", " "))
+    """Text that Markdown shows as it is; what needs no escape keeps its plain look (`w_softmax[alpha=1.5]`)."""
+    return re.sub(r"([\\`*<>|]|(?<!\w)_|_(?!\w)|(?<=\])\()", r"\\\1", text.replace("\n", " "))
 
 
 @cache

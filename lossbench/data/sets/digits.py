@@ -1,4 +1,4 @@
-"""Handwritten digits, 8×8: 1,200 to train, 597 to test, 10 classes; comes with scikit-learn, offline.
+"""Handwritten digits, 8×8: 1,201 to train, 596 to test, 10 classes; comes with scikit-learn, offline.
 
 Alpaydin & Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998
 (https://doi.org/10.24432/C50P49; CC BY 4.0).

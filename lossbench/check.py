@@ -1,0 +1,207 @@
+"""Conformance of a loss plugin: does it keep the contract, and is it the loss that it says it is?
+
+    check(plugin) → [Finding(property, status, sentence), …]      pass | fail | fact | skip
+
+A property is tried by running the loss, never by reading its code, with its defaults and once more for every flipped
+switch (bool) and other choice (Literal). A plugin may say three things about itself, each one optional, as literals at the
+top level of its file, so that the kit can hold it to them:
+
+    MARGIN_OFF = {"alpha": 0.0}                      # the option values at which no margin is left
+    MARGIN_OFF_EQUALS = "softmax[normalize=true]"    # the loss that it then is, for the same weights
+    BY_DESIGN = {"gradient": "the weights of the pairs are constants, as published"}
+
+MARGIN_OFF opens the tests of the margin: it must change loss and gradient, leave prediction alone, and the loss must be
+continuous and never fall as a feature turns away from its class weight. BY_DESIGN turns the failure of a property (those in
+EXCUSABLE, for one variant only when written `property[option=value]`) into a fact with that explanation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lossbench import check_contract as contract
+from lossbench import check_margin as margin
+from lossbench import check_numerics as numerics
+from lossbench.check_subject import NotApplicable, Subject, isolated
+from lossbench.errors import LossbenchError, PluginError, nearest
+from lossbench.labels import label
+from lossbench.registry import Plugin, Registry
+
+Status = Literal["pass", "fail", "fact", "skip"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the kit has found out about one property of a loss."""
+
+    property: str
+    status: Status
+    sentence: str
+
+
+Property = Callable[[Subject], str | None]
+
+OF_THE_FILE: dict[str, Property] = {
+    "docstring": contract.docstring,
+    "options": contract.options,
+    "declarations": margin.declarations,
+}
+OF_THE_LOSS: dict[str, Property] = {
+    "bad labels": contract.bad_labels,
+    "inputs untouched": contract.inputs_untouched,
+    "prediction": contract.prediction,
+    "owned memory": contract.owned_memory,
+    "two classes": numerics.two_classes,
+    "many classes": numerics.many_classes,
+    "step memory": numerics.step_memory,
+    "finite at cosine ±1": numerics.finite_along_a_weight,
+    "finite at zero": numerics.finite_at_zero,
+    "finite at opposite weights": numerics.finite_at_opposite_weights,
+    "finite at any length": numerics.finite_at_any_length,
+    "finite for one example": numerics.finite_for_one_example,
+    "finite in bfloat16": numerics.finite_in_low_precision,
+}
+OF_ITS_VALUES: dict[str, Property] = {  # these compare values, and mean nothing when the same seed gives different ones
+    "gradient": numerics.gradient,
+    "batch order": contract.batch_order,
+    "class order": contract.class_order,
+    "forward keeps state": contract.forward_keeps_state,
+    "state round trip": contract.state_round_trip,
+    "margin off": margin.margin_off,
+    "margin acts": margin.margin_acts,
+    "continuous": margin.continuous,
+    "grows with the angle": margin.grows_with_the_angle,
+}
+FACTS: dict[str, Callable[[Subject], str]] = {
+    "common shift": margin.shift,
+    "feature length": margin.scale,
+    "lower bound": margin.lower_bound,
+    "own memory": margin.own_memory,
+    "schedule": margin.schedule,
+    "randomness": margin.randomness,
+}
+EXCUSABLE = ("gradient", "batch order", "class order", "margin off", "continuous", "grows with the angle")
+
+
+def check(plugin: Plugin, registry: Registry | None = None) -> list[Finding]:
+    """Every property of one loss, in order. Whatever the plugin does, this returns findings and raises nothing."""
+    with isolated():
+        return list(_findings(plugin, registry or Registry()))
+
+
+def check_names(registry: Registry, targets: Sequence[str] = ()) -> dict[str, list[Finding]]:
+    """Findings by target: names of losses or paths of plugin files; all losses in sight when there is none."""
+    plugins = {target: _find(registry, target) for target in targets}
+    findings = {target: check(plugin, registry) for target, plugin in plugins.items()}
+    for name in registry.names("loss") if not targets else ():
+        try:
+            findings[name] = check(registry.find("loss", name), registry)
+        except PluginError as error:  # two files of one name must not hide the other losses
+            findings[name] = [Finding("loads", "fail", str(error))]
+    return findings
+
+
+def _find(registry: Registry, target: str) -> Plugin:
+    path = Path(target)
+    if path.suffix != ".py" and os.sep not in target:
+        return registry.find("loss", target)
+    if path.is_file():
+        return Plugin("loss", path.stem, path.resolve())
+    known = [str(other) for other in path.parent.glob("*.py")] if path.parent.is_dir() else registry.names("loss")
+    raise PluginError(f"{target}: there is no such file; {nearest(target, known)}")
+
+
+def _findings(plugin: Plugin, registry: Registry) -> Iterator[Finding]:
+    subject = Subject(plugin, registry)
+    loads = _judge("loads", _loads, [subject])
+    yield loads
+    if loads.status == "fail":
+        return
+    yield _excuses(subject)
+    for name, test in OF_THE_FILE.items():
+        yield _judge(name, test, [subject])
+    variants = [subject, *(variant for variant in list(subject.variants())[1:] if _accepted(variant))]
+    runs = _judge("runs", contract.runs, variants)
+    yield runs
+    if runs.status == "fail":
+        return
+    for name, test in OF_THE_LOSS.items():
+        yield _judge(name, test, variants)
+    same = _judge("deterministic", contract.deterministic, variants)
+    yield same
+    for name, test in OF_ITS_VALUES.items():
+        if same.status == "fail":
+            yield Finding(name, "skip", "not tried: the same seed gives different values")
+        else:
+            yield _judge(name, test, variants)
+    for name, fact in FACTS.items():
+        try:
+            yield Finding(name, "fact", fact(subject))
+        except NotApplicable as reason:
+            yield Finding(name, "skip", str(reason))
+        except Exception as error:
+            yield Finding(name, "skip", f"could not be found out: {_raised(error)}")
+
+
+def _judge(name: str, test: Property, variants: Sequence[Subject]) -> Finding:
+    """One property over all variants: the first fault that is not by design decides."""
+    verdict = Finding(name, "pass", (test.__doc__ or name).partition("\n")[0])
+    for variant in variants:
+        try:
+            fault = test(variant)
+        except NotApplicable as reason:
+            return Finding(name, "skip", str(reason))
+        except (Exception, SystemExit) as error:
+            fault = _raised(error)
+        if fault is None:
+            continue
+        excuse = _excuse(variant, name)
+        chosen = f"with {label('', variant.options)[1:-1]}: " if variant.options else ""
+        if excuse is None:
+            return Finding(name, "fail", f"{chosen}{fault}")
+        verdict = Finding(name, "fact", f"{chosen}{fault}; by design: {excuse}")
+    return verdict
+
+
+def _excuse(subject: Subject, name: str) -> str | None:
+    declared = subject.plugin.constants.get("BY_DESIGN", {})
+    return declared.get(label(name, subject.options), declared.get(name)) if isinstance(declared, dict) else None
+
+
+def _raised(error: BaseException) -> str:
+    if isinstance(error, LossbenchError):
+        return str(error)
+    text = str(error).strip()
+    return f"raises {type(error).__name__}" + (f": {text.splitlines()[0]}" if text else "")
+
+
+def _loads(subject: Subject) -> str | None:
+    """The file is valid Python and defines a Loss."""
+    _ = subject.plugin.options
+    subject.plugin.load()
+    return None
+
+
+def _accepted(variant: Subject) -> bool:
+    """False when the constructor refuses this combination of options, as it may."""
+    try:
+        variant.build()
+    except ValueError:
+        return False
+    except Exception:
+        return True  # `runs` will say what is wrong
+    return True
+
+
+def _excuses(subject: Subject) -> Finding:
+    declared = subject.plugin.constants.get("BY_DESIGN", {})
+    if not isinstance(declared, dict) or not all(isinstance(text, str) and text for text in declared.values()):
+        return Finding("by design", "fail", "BY_DESIGN must map names of properties to explanations")
+    for name in declared:
+        if (plain := str(name).partition("[")[0]) not in EXCUSABLE:
+            return Finding("by design", "fail", f"BY_DESIGN cannot excuse '{name}'; {nearest(plain, EXCUSABLE)}")
+    return Finding("by design", "pass", "BY_DESIGN explains nothing that may not deviate.")

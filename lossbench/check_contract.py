@@ -1,0 +1,302 @@
+"""Properties of the contract: what a loss may depend on, what it must leave alone, what it owns, what it refuses.
+
+Each function is one property: its docstring's first line is what holds, its return value what does not (None: it holds).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lossbench.check_subject import (
+    CLASSES,
+    FEATURES,
+    SIZE,
+    TRUE_NORM,
+    NotApplicable,
+    Result,
+    Subject,
+    advance,
+    batch,
+    draws,
+    evaluate,
+    logits,
+    near,
+    place,
+    reseed,
+    train,
+)
+from lossbench.registry import REQUIRED
+
+# --- the file -----------------------------------------------------------------------------------------------------
+
+
+def docstring(subject: Subject) -> str | None:
+    """The docstring opens with a one-line summary and cites its source with a year."""
+    lines = subject.plugin.doc.splitlines()
+    if not lines:
+        return "the file has no docstring"
+    if len(lines) > 1 and lines[1].strip():
+        return "the docstring's first line is not a summary of one line: an empty line must follow it"
+    if not re.search(r"\b(19|20)\d\d\b", subject.plugin.doc):
+        return "the docstring cites no source with its year"
+    return None
+
+
+def options(subject: Subject) -> str | None:
+    """Every option has a type that a suite can check and a literal default, and is refused only by ValueError."""
+    real = inspect.signature(subject.plugin.load()).parameters
+    for name, option in subject.plugin.options.items():
+        if option.default is REQUIRED:
+            return f"option {name} has no default"
+        if option.annotation is Any and option.annotation_text != "Any":
+            given = "no type" if option.annotation_text == "anything" else f"the type {option.annotation_text}"
+            return f"option {name} has {given}; use bool, int, float, str, list, tuple, dict, Literal or a union of them"
+        if option.default != real[name].default:
+            return f"option {name} has a default that is not a literal, so a suite would pass {option.default!r} for it"
+        for nonsense in _nonsense(option.annotation):
+            try:
+                subject.build(options={name: nonsense})
+            except ValueError as error:
+                if not str(error).strip():
+                    return f"{name} = {nonsense!r} is refused without a word"
+            except Exception as error:
+                return f"{name} = {nonsense!r} is refused by {type(error).__name__} instead of ValueError"
+    return None
+
+
+def _nonsense(annotation: Any) -> tuple[Any, ...]:
+    if annotation is float:
+        return (float("nan"), float("inf"), -1e9)
+    return {int: (0, -1, 10**9), str: ("", "no such thing")}.get(annotation, ())
+
+
+# --- what a value depends on --------------------------------------------------------------------------------------
+
+
+def runs(subject: Subject) -> str | None:
+    """It can be built, and gives a finite scalar with a gradient, and scores for prediction."""
+    loss = subject.build()
+    points, labels = batch()
+    if problem := evaluate(loss, points, labels).problem():
+        return problem
+    scores = logits(loss, points)
+    return None if scores.shape == (SIZE, CLASSES) else f"logits have the shape {tuple(scores.shape)} instead of B×C"
+
+
+def deterministic(subject: Subject) -> str | None:
+    """The same seed gives the same value and gradient, to the bit."""
+    first, second = (evaluate(subject.build(), *batch()) for _ in range(2))
+    if not torch.equal(first.value, second.value):
+        return f"the same seed gives {first.value.item():.10g} and then {second.value.item():.10g}"
+    for name, gradient in first.gradients.items():
+        if not torch.equal(gradient, second.gradients[name]):
+            return f"the same seed gives two different gradients of {name}"
+    return None
+
+
+def batch_order(subject: Subject) -> str | None:
+    """The order of the examples in a batch does not matter."""
+    loss, (points, labels) = subject.build(), batch()
+    order = torch.randperm(SIZE, generator=torch.Generator().manual_seed(4))
+    straight, shuffled = evaluate(loss, points, labels), evaluate(loss, points[order], labels[order])
+    if _agree(straight, shuffled) and near(shuffled.gradients["features"], straight.gradients["features"][order]):
+        return None
+    if draws(subject):
+        raise NotApplicable("draws random numbers, so the order decides which example gets which")
+    return f"shuffling the batch changes the loss from {straight.value.item():.6g} to {shuffled.value.item():.6g}"
+
+
+def class_order(subject: Subject) -> str | None:
+    """Numbering the classes in another order does not matter."""
+    loss, (points, labels) = subject.build(), batch()
+    order = torch.randperm(CLASSES, generator=torch.Generator().manual_seed(5))
+    straight = evaluate(loss, points, labels)
+    for blocks in (False, True):  # C·K rows may be K after K or C after C: either layout will do
+        renamed = copy.deepcopy(loss)
+        with torch.no_grad():
+            for tensor in (*renamed.parameters(), *renamed.buffers()):
+                _reorder(tensor, order, blocks)
+        result = evaluate(renamed, points, order.argsort()[labels])
+        if _agree(straight, result) and near(result.gradients["features"], straight.gradients["features"]):
+            return None
+    if draws(subject):
+        raise NotApplicable("draws random numbers, so the order decides which class gets which")
+    return f"numbering the classes anew changes the loss from {straight.value.item():.6g} to {result.value.item():.6g}"
+
+
+def _reorder(tensor: Tensor, order: Tensor, blocks: bool) -> None:
+    for dim, length in enumerate(tensor.shape):
+        if length == len(order):
+            tensor.copy_(tensor.index_select(dim, order))
+        elif length % len(order) == 0 and length:
+            times = length // len(order)
+            places = torch.arange(length).view((times, -1) if blocks else (-1, times))
+            tensor.copy_(tensor.index_select(dim, (places[:, order] if blocks else places[order]).flatten()))
+
+
+def _agree(one: Result, other: Result) -> bool:
+    return near(one.value, other.value)
+
+
+def prediction(subject: Subject) -> str | None:
+    """Prediction knows neither labels nor margin, judges each example by itself and finds a class by its own weight."""
+    loss, (points, labels) = subject.build(), batch()
+    before = logits(loss, points)
+    if not torch.isfinite(before).all():
+        return "logits are not finite"
+    if not near(torch.cat([logits(loss, point[None]) for point in points]), before):
+        return "logits of one example depend on the other examples"
+    evaluate(loss, points, labels, on_a_copy=False)
+    if not torch.equal(logits(loss, points), before):
+        return "logits are other ones after a forward pass: they know the labels"
+    if off := subject.plugin.constants.get("MARGIN_OFF"):
+        plain = subject.build(options=off)
+        plain.load_state_dict({**plain.state_dict(), **dict(subject.build().named_parameters())}, strict=False)
+        scores = logits(plain, points)
+        if not near(scores / scores.norm(), before / before.norm()):
+            return "logits change with the margin"
+    try:
+        place(loss, torch.eye(CLASSES, CLASSES + 1)[:, :FEATURES] if FEATURES > CLASSES else _spread())
+    except NotApplicable:
+        return None
+    if not torch.equal(logits(loss, TRUE_NORM * _spread()).argmax(1), torch.arange(CLASSES)):
+        return "a feature equal to a class weight is not predicted as that class"
+    return None
+
+
+def _spread() -> Tensor:
+    """Unit vectors, one a class, none closer to another than to itself."""
+    source = torch.Generator().manual_seed(6)
+    return nn.functional.normalize(torch.randn(CLASSES, FEATURES, generator=source, dtype=torch.float64))
+
+
+# --- what it leaves alone and what it owns ------------------------------------------------------------------------
+
+
+def inputs_untouched(subject: Subject) -> str | None:
+    """Features, labels and parameters are as they were after a forward pass."""
+    loss, (points, labels) = subject.build(), batch()
+    parameters = {name: value.detach().clone() for name, value in loss.named_parameters()}
+    given = points.clone().requires_grad_()
+    passed, named = given.clone(), labels.clone()
+    reseed(0)
+    loss(passed, named)
+    if not torch.equal(passed, points):
+        return "forward changes the features in place"
+    if not torch.equal(named, labels):
+        return "forward changes the labels in place"
+    for name, value in loss.named_parameters():
+        if not torch.equal(value, parameters[name]):
+            return f"forward changes the parameter {name}"
+    return None
+
+
+def forward_keeps_state(subject: Subject) -> str | None:
+    """A forward pass moves no schedule and no state: only advance does, once a step, whatever is accumulated."""
+    loss, (points, labels) = subject.build(), batch()
+    train(loss, 1)
+    parameters = dict(loss.named_parameters())
+    before = copy.deepcopy({name: value for name, value in loss.state_dict().items() if name not in parameters})
+    values = [evaluate(loss, points, labels, on_a_copy=False).value for _ in range(3)]
+    for name, value in before.items():
+        if not _same(value, loss.state_dict()[name]):
+            return f"forward changes the state '{name}'; changes belong in advance()"
+    if not near(values[0], values[2]):
+        return "forward gives another value each time it is called; changes of state belong in advance()"
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, Tensor) else bool(one == other)
+
+
+def state_round_trip(subject: Subject) -> str | None:
+    """Saved and loaded in the middle of training, it goes on as if nothing had happened, schedule included."""
+    first, second = subject.build(), subject.build(seed=1)
+    train(first, 3)
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    points, labels = batch()
+    for moment in ("after loading its state", "one step after loading its state"):
+        value, loaded = (evaluate(loss, points, labels, on_a_copy=False).value for loss in (first, second))
+        if not near(value, loaded):
+            return f"{moment} the loss is {loaded.item():.6g} instead of {value.item():.6g}"
+        advance(first)
+        advance(second)
+    return None
+
+
+def owned_memory(subject: Subject) -> str | None:
+    """Every tensor it keeps is a parameter or a registered buffer, and they do not grow."""
+    loss = subject.build()
+    train(loss, 1)
+    size = _bytes(loss)
+    train(loss, 3)
+    if _bytes(loss) != size:
+        return f"its parameters and buffers grow from {size:,} to {_bytes(loss):,} bytes over three steps"
+    registered = {id(tensor) for tensor in (*loss.parameters(), *loss.buffers())}
+    for module in loss.modules():
+        own = {name: value for name, value in vars(module).items() if name not in _REGISTERED}
+        for path in _strays(own, registered, set()):
+            return f"it keeps a tensor that is neither a parameter nor a buffer after a step: {path}"
+    return None
+
+
+_REGISTERED = ("_parameters", "_buffers", "_modules")
+
+
+def _bytes(loss: nn.Module) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*loss.parameters(), *loss.buffers()))
+
+
+def _strays(found: Any, known: set[int], seen: set[int], path: str = "self") -> Iterator[str]:
+    """Where tensors and arrays hide below an object."""
+    if id(found) in seen:
+        return
+    seen.add(id(found))
+    if isinstance(found, Tensor | np.ndarray):
+        if id(found) not in known:
+            yield path
+    elif isinstance(found, dict):
+        for key, value in found.items():
+            yield from _strays(value, known, seen, f"{path}.{key}" if isinstance(key, str) else f"{path}[{key!r}]")
+    elif isinstance(found, list | tuple | set | frozenset):
+        for place_, value in enumerate(found):
+            yield from _strays(value, known, seen, f"{path}[{place_}]")
+    elif hasattr(found, "__dict__") and not isinstance(found, type) and not callable(found):
+        yield from _strays(vars(found), known, seen, path)
+    elif isinstance(found, nn.Module):  # hidden in a list: nobody registered it
+        yield from _strays(vars(found), known, seen, path)
+
+
+# --- what it refuses ----------------------------------------------------------------------------------------------
+
+
+def bad_labels(subject: Subject) -> str | None:
+    """Labels that are too large, negative (−100 too) or not integers are refused with a ValueError that says so."""
+    points, labels = batch()
+    spoilt = {f"labels of {wrong}": labels.clone() for wrong in (CLASSES, -1, -100)}
+    for wrong, given in zip((CLASSES, -1, -100), spoilt.values(), strict=True):
+        given[0] = wrong
+    for said, given in {**spoilt, "labels of float dtype": labels.float()}.items():
+        try:
+            subject.build()(points.clone(), given)
+        except ValueError as error:
+            if not str(error).strip():
+                return f"{said} are refused without a word"
+        except Exception as error:
+            return f"{said} are refused by {type(error).__name__} instead of ValueError"
+        else:
+            return f"{said} are taken without complaint, with {CLASSES} classes"
+    return None
