@@ -1,4 +1,4 @@
-"""The plain CNN of the L-Softmax paper: groups of 3×3 convolutions, each → PReLU → batch norm, pooled, then one FC layer.
+"""The plain CNN of the L-Softmax paper: groups of 3×3 convolutions (PReLU, batch norm), pooling, one FC layer.
 
     stem → [group → 2×2 max pool] × len(depths) → FC of `width` units = the feature vector x
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from lossbench.check_subject import (
     CLASSES,
-    FEATURES,
     SIZE,
     TRUE_NORM,
     NotApplicable,
@@ -32,6 +31,7 @@ from lossbench.check_subject import (
     near,
     place,
     reseed,
+    same_parameters,
     train,
 )
 from lossbench.registry import REQUIRED
@@ -76,7 +76,7 @@ def options(subject: Subject) -> str | None:
 def _nonsense(annotation: Any) -> tuple[Any, ...]:
     if annotation is float:
         return (float("nan"), float("inf"), -1e9)
-    return {int: (0, -1, 10**9), str: ("", "no such thing")}.get(annotation, ())
+    return {int: (0, -1), str: ("", "no such thing")}.get(annotation, ())
 
 
 # --- what a value depends on --------------------------------------------------------------------------------------
@@ -160,23 +160,19 @@ def prediction(subject: Subject) -> str | None:
         return "logits are other ones after a forward pass: they know the labels"
     if off := subject.plugin.constants.get("MARGIN_OFF"):
         plain = subject.build(options=off)
-        plain.load_state_dict({**plain.state_dict(), **dict(subject.build().named_parameters())}, strict=False)
+        same_parameters(loss, plain)
         scores = logits(plain, points)
         if not near(scores / scores.norm(), before / before.norm()):
             return "logits change with the margin"
+    axes = torch.eye(CLASSES, CLASSES + 1, dtype=torch.float64)
+    loss = subject.build(CLASSES + 1, CLASSES)
     try:
-        place(loss, torch.eye(CLASSES, CLASSES + 1)[:, :FEATURES] if FEATURES > CLASSES else _spread())
+        place(loss, axes)
     except NotApplicable:
         return None
-    if not torch.equal(logits(loss, TRUE_NORM * _spread()).argmax(1), torch.arange(CLASSES)):
-        return "a feature equal to a class weight is not predicted as that class"
+    if not torch.equal(logits(loss, TRUE_NORM * axes).argmax(1), torch.arange(CLASSES)):
+        return "a feature along a class weight is not predicted as that class"
     return None
-
-
-def _spread() -> Tensor:
-    """Unit vectors, one a class, none closer to another than to itself."""
-    source = torch.Generator().manual_seed(6)
-    return nn.functional.normalize(torch.randn(CLASSES, FEATURES, generator=source, dtype=torch.float64))
 
 
 # --- what it leaves alone and what it owns ------------------------------------------------------------------------
@@ -274,10 +270,8 @@ def _strays(found: Any, known: set[int], seen: set[int], path: str = "self") -> 
     elif isinstance(found, list | tuple | set | frozenset):
         for place_, value in enumerate(found):
             yield from _strays(value, known, seen, f"{path}[{place_}]")
-    elif hasattr(found, "__dict__") and not isinstance(found, type) and not callable(found):
-        yield from _strays(vars(found), known, seen, path)
-    elif isinstance(found, nn.Module):  # hidden in a list: nobody registered it
-        yield from _strays(vars(found), known, seen, path)
+    elif isinstance(found, nn.Module) or (hasattr(found, "__dict__") and not callable(found)):
+        yield from _strays(vars(found), known, seen, path)  # a module in a plain list is not registered either
 
 
 # --- what it refuses ----------------------------------------------------------------------------------------------

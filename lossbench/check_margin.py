@@ -7,6 +7,7 @@ A fact is a function whose return value is a sentence; facts are never faults.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 import torch
@@ -33,14 +34,17 @@ HALVINGS = 24  # of the interval around a suspected jump: 0.013 rad shrink to 8e
 def declarations(subject: Subject) -> str | None:
     """What it declares about itself (MARGIN_OFF, MARGIN_OFF_EQUALS, BY_DESIGN) can be read and makes sense."""
     constants = subject.plugin.constants
-    names = set(vars_of(subject)) & {"MARGIN_OFF", "MARGIN_OFF_EQUALS", "BY_DESIGN"}
-    for name in sorted(names - constants.keys()):
-        return f"{name} must be a plain assignment of a literal"
+    module = sys.modules[subject.plugin.load().__module__]
+    for name in ("MARGIN_OFF", "MARGIN_OFF_EQUALS", "BY_DESIGN"):
+        if hasattr(module, name) and name not in constants:
+            return f"{name} must be a plain assignment of a literal"
     off, equals = constants.get("MARGIN_OFF"), constants.get("MARGIN_OFF_EQUALS")
     if off is not None:
         if not isinstance(off, dict) or not off:
             return 'MARGIN_OFF must be option values, such as {"alpha": 0.0}'
         subject.plugin.parse_options(off)
+        if _shapes(subject.build()) != _shapes(subject.build(options=off)):
+            return "MARGIN_OFF changes which parameters the loss has, so that nothing can be compared"
     if equals is not None:
         if off is None:
             return "MARGIN_OFF_EQUALS needs MARGIN_OFF"
@@ -49,11 +53,8 @@ def declarations(subject: Subject) -> str | None:
     return None
 
 
-def vars_of(subject: Subject) -> dict[str, object]:
-    """The names that the plugin's module defines once it runs."""
-    import sys
-
-    return vars(sys.modules[subject.plugin.load().__module__])
+def _shapes(loss: nn.Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in loss.named_parameters()}
 
 
 def margin_off(subject: Subject) -> str | None:

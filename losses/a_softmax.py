@@ -14,6 +14,9 @@ from torch.linalg import vector_norm
 
 from lossbench.margin import Annealing, check_labels, full_precision, init_weight, psi, replace_target
 
+MARGIN_OFF = {"m": 1}
+MARGIN_OFF_EQUALS = "softmax[normalize=true]"
+
 
 class Loss(nn.Module):
     def __init__(

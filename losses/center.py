@@ -2,7 +2,8 @@
 
     L = −log softmax(W x + b)_y + λ/(2B) Σ_i ‖x_i − c_{y_i}‖²
 
-λ is the option `strength`. The centres are not trained by gradient; they follow their class's features by their own rule, once a step:
+λ is the option `strength`. The centres are not trained by gradient; they follow the features of their class by a rule
+of their own, once a step:
 
     c_j ← c_j − α Σ_{i: y_i = j} (c_j − x_i) / (1 + n_j),   n_j the count of class j in the batch
 
@@ -14,6 +15,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from lossbench.margin import check_labels, full_precision, init_weight
+
+MARGIN_OFF = {"strength": 0.0}
+MARGIN_OFF_EQUALS = "softmax"
 
 
 class Loss(nn.Module):

@@ -6,8 +6,8 @@ Written without the B×C×M tensor of leaning weights, with z = x Ŵᵀ and the 
 
     w'_j·x = (z_j + α z_y) / √(1 + α² + 2α G_yj)          (j = y gives z_y by itself)
 
-α = 0 is softmax with unit weights. Prediction uses the unbiased Ŵ. Where ŵ_j = −ŵ_y and α = 1 the leaning weight is 0/0;
-the radicand is kept at 1e-6 or more there, which gives w'_j·x = 0 and finite gradients.
+α = 0 is softmax with unit weights. Prediction uses the unbiased Ŵ. Where ŵ_j = −ŵ_y and α = 1 the leaning weight is
+0/0; the radicand is kept at 1e-6 or more there, which gives w'_j·x = 0 and finite gradients.
 
 The loss is not invariant to a common shift of all scores: lowering every z by t lowers each rival by
 t (1 + α) / ‖α ŵ_y + ŵ_j‖ ≥ t, so it can fall with no gain in discrimination. `gradient` chooses what may learn:
@@ -27,6 +27,13 @@ from torch import nn
 from lossbench.margin import check_labels, full_precision, init_weight, replace_target
 
 SMALLEST_RADICAND = 1e-6
+MARGIN_OFF = {"alpha": 0.0}
+MARGIN_OFF_EQUALS = "softmax[normalize=true]"
+BY_DESIGN = {
+    "gradient[gradient=fixed_bias]": "ŵ_y inside the rivals is a constant",
+    "gradient[gradient=fixed_negatives]": "the leaning rivals are constants",
+    "margin off[gradient=fixed_negatives]": "the rivals are constants, with α = 0 too",
+}
 
 
 class Loss(nn.Module):

@@ -74,7 +74,7 @@ def test_hinge_crammer_singer_looks_at_the_best_rival_alone():
     def reference(x, y):
         total = 0
         for row, label in zip(scores(loss, x), y, strict=True):
-            short = 1 + max((z for j, z in enumerate(row) if j != label), key=float) - row[label]
+            short = 1 + max((z for j, z in enumerate(row) if j != label), key=torch.Tensor.item) - row[label]
             total = total + (short if short > 0 else 0)
         return total / len(y)
 
@@ -87,10 +87,11 @@ def test_hinge_of_clear_winners_is_zero():
     for form in ("one_vs_rest", "crammer_singer"):
         loss = make("hinge", form=form, bias=False)
         with torch.no_grad():
-            loss.weight.copy_(torch.eye(CLASSES, FEATURES) - 0.5)
-            loss.weight[-1] = -1
-        x = torch.eye(FEATURES, dtype=torch.float64) * 4 - 1
-        assert loss(x * 10, torch.arange(FEATURES)).item() == 0
+            loss.weight.copy_(torch.eye(CLASSES, FEATURES) - 0.3)
+        x = (20 * torch.eye(FEATURES, dtype=torch.float64)).requires_grad_()  # scores 14 for the label, −6 for others
+        value = loss(x, torch.arange(FEATURES))
+        assert value.item() == 0
+        assert torch.autograd.grad(value, x)[0].abs().max() == 0
 
 
 @pytest.mark.parametrize("m", [1.0, 2.5])
