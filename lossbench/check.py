@@ -11,15 +11,15 @@ top level of its file, so that the kit can hold it to them:
     BY_DESIGN = {"gradient": "the weights of the pairs are constants, as published"}
 
 MARGIN_OFF opens the tests of the margin: it must change loss and gradient, leave prediction alone, and the loss must be
-continuous and never fall as a feature turns away from its class weight. BY_DESIGN turns the failure of a property (those in
-EXCUSABLE, for one variant only when written `property[option=value]`) into a fact with that explanation.
+continuous and never fall as a feature turns away from its class weight. BY_DESIGN turns the failure of a property (one of
+check_margin.EXCUSABLE; for one variant only when written `property[option=value]`) into a fact with that explanation.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -48,7 +48,6 @@ Property = Callable[[Subject], str | None]
 OF_THE_FILE: dict[str, Property] = {
     "docstring": contract.docstring,
     "options": contract.options,
-    "declarations": margin.declarations,
 }
 OF_THE_LOSS: dict[str, Property] = {
     "bad labels": contract.bad_labels,
@@ -84,7 +83,6 @@ FACTS: dict[str, Callable[[Subject], str]] = {
     "schedule": margin.schedule,
     "randomness": margin.randomness,
 }
-EXCUSABLE = ("gradient", "batch order", "class order", "margin off", "continuous", "grows with the angle")
 
 
 def check(plugin: Plugin, registry: Registry | None = None) -> list[Finding]:
@@ -121,9 +119,11 @@ def _findings(plugin: Plugin, registry: Registry) -> Iterator[Finding]:
     yield loads
     if loads.status == "fail":
         return
-    yield _excuses(subject)
     for name, test in OF_THE_FILE.items():
         yield _judge(name, test, [subject])
+    declared = _judge("declarations", margin.declarations, [subject])
+    yield declared
+    subject = replace(subject, believed=declared.status == "pass")
     variants = [subject, *(variant for variant in list(subject.variants())[1:] if _accepted(variant))]
     runs = _judge("runs", contract.runs, variants)
     yield runs
@@ -149,7 +149,7 @@ def _findings(plugin: Plugin, registry: Registry) -> Iterator[Finding]:
 
 def _judge(name: str, test: Property, variants: Sequence[Subject]) -> Finding:
     """One property over all variants: the first fault that is not by design decides."""
-    verdict = Finding(name, "pass", (test.__doc__ or name).partition("\n")[0])
+    explained = []
     for variant in variants:
         try:
             fault = test(variant)
@@ -163,13 +163,17 @@ def _judge(name: str, test: Property, variants: Sequence[Subject]) -> Finding:
         chosen = f"with {label('', variant.options)[1:-1]}: " if variant.options else ""
         if excuse is None:
             return Finding(name, "fail", f"{chosen}{fault}")
-        verdict = Finding(name, "fact", f"{chosen}{fault}; by design: {excuse}")
-    return verdict
+        explained.append(f"{chosen}{fault}; by design: {excuse}")
+    if explained:
+        return Finding(name, "fact", " | ".join(explained))
+    return Finding(name, "pass", (test.__doc__ or name).partition("\n")[0])
 
 
 def _excuse(subject: Subject, name: str) -> str | None:
-    declared = subject.plugin.constants.get("BY_DESIGN", {})
-    return declared.get(label(name, subject.options), declared.get(name)) if isinstance(declared, dict) else None
+    """Why this deviation is meant, if the plugin says so and may."""
+    declared = (subject.declared("BY_DESIGN") or {}) if name in margin.EXCUSABLE else {}
+    explanation: str | None = declared.get(label(name, subject.options), declared.get(name))
+    return explanation
 
 
 def _raised(error: BaseException) -> str:
@@ -195,13 +199,3 @@ def _accepted(variant: Subject) -> bool:
     except Exception:
         return True  # `runs` will say what is wrong
     return True
-
-
-def _excuses(subject: Subject) -> Finding:
-    declared = subject.plugin.constants.get("BY_DESIGN", {})
-    if not isinstance(declared, dict) or not all(isinstance(text, str) and text for text in declared.values()):
-        return Finding("by design", "fail", "BY_DESIGN must map names of properties to explanations")
-    for name in declared:
-        if (plain := str(name).partition("[")[0]) not in EXCUSABLE:
-            return Finding("by design", "fail", f"BY_DESIGN cannot excuse '{name}'; {nearest(plain, EXCUSABLE)}")
-    return Finding("by design", "pass", "BY_DESIGN explains nothing that may not deviate.")

@@ -158,7 +158,7 @@ def prediction(subject: Subject) -> str | None:
     evaluate(loss, points, labels, on_a_copy=False)
     if not torch.equal(logits(loss, points), before):
         return "logits are other ones after a forward pass: they know the labels"
-    if off := subject.plugin.constants.get("MARGIN_OFF"):
+    if off := subject.declared("MARGIN_OFF"):
         plain = subject.build(options=off)
         same_parameters(loss, plain)
         scores = logits(plain, points)

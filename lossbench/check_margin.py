@@ -25,8 +25,10 @@ from lossbench.check_subject import (
     place,
     same_parameters,
 )
+from lossbench.errors import nearest
 from lossbench.labels import parse_label
 
+EXCUSABLE = ("gradient", "batch order", "class order", "margin off", "continuous", "grows with the angle")
 ANGLES = 241  # of the sweep from 0 to π
 HALVINGS = 24  # of the interval around a suspected jump: 0.013 rad shrink to 8e-10
 
@@ -50,6 +52,15 @@ def declarations(subject: Subject) -> str | None:
             return "MARGIN_OFF_EQUALS needs MARGIN_OFF"
         name, options = parse_label(str(equals))
         subject.registry.find("loss", name).parse_options(options)
+    return _bad_excuse(constants.get("BY_DESIGN", {}))
+
+
+def _bad_excuse(declared: object) -> str | None:
+    if not isinstance(declared, dict) or not all(isinstance(text, str) and text for text in declared.values()):
+        return "BY_DESIGN must map names of properties to explanations"
+    for name in declared:
+        if (plain := str(name).partition("[")[0]) not in EXCUSABLE:
+            return f"BY_DESIGN cannot excuse '{name}'; {nearest(plain, EXCUSABLE)}"
     return None
 
 
@@ -59,7 +70,7 @@ def _shapes(loss: nn.Module) -> dict[str, torch.Size]:
 
 def margin_off(subject: Subject) -> str | None:
     """Without its margin it is the loss that it says it is: same value, same gradients."""
-    reference = subject.plugin.constants.get("MARGIN_OFF_EQUALS")
+    reference = subject.declared("MARGIN_OFF_EQUALS")
     if reference is None:
         raise NotApplicable("declares no MARGIN_OFF_EQUALS, so what it is without its margin is not tested")
     name, options = parse_label(reference)

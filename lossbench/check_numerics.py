@@ -5,7 +5,6 @@ Each function is one property: its docstring's first line is what holds, its ret
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lossbench.check_subject import TRUE_NORM, Subject, batch, evaluate, logits, place, reseed
+from lossbench.check_subject import TRUE_NORM, NotApplicable, Subject, batch, copied, evaluate, logits, place, reseed
 
 MANY = 10_575  # classes of CASIA-WebFace
 PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
@@ -47,7 +46,7 @@ def gradient(subject: Subject) -> str | None:
 
 def _value(loss: nn.Module, at: dict[str, Tensor], labels: Tensor) -> float:
     """The loss at some features and parameters."""
-    loss = copy.deepcopy(loss)
+    loss = copied(loss)
     with torch.no_grad():
         for name, parameter in loss.named_parameters():
             parameter.copy_(at[name])
@@ -175,8 +174,11 @@ def step_memory(subject: Subject) -> str | None:
     """No tensor of a step is larger than B×C and C×M call for: none is of the size B×C×M or C×C."""
     points, labels, loss = _many(subject)
     size, features = points.shape
-    with _LargestTensor() as largest:
-        evaluate(loss, points, labels, on_a_copy=False)
+    try:
+        with _LargestTensor() as largest:
+            evaluate(loss, points, labels, on_a_copy=False)
+    except Exception as error:
+        raise NotApplicable(f"does not work with {MANY:,} classes") from error
     if largest.numel < size * MANY * features / 4:
         return None
     shape = "×".join(map(str, largest.shape))

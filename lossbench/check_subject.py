@@ -51,11 +51,16 @@ class Subject:
     plugin: Plugin
     registry: Registry
     options: Mapping[str, Any] = field(default_factory=dict)
+    believed: bool = True  # what the plugin declares about itself makes sense
+
+    def declared(self, name: str) -> Any:
+        """One of the plugin's declarations, or None."""
+        return self.plugin.constants.get(name) if self.believed else None
 
     @property
     def margin_off(self) -> dict[str, Any]:
         """The declared options at which no margin is left."""
-        declared = self.plugin.constants.get("MARGIN_OFF")
+        declared = self.declared("MARGIN_OFF")
         if declared is None:
             raise NotApplicable("declares no MARGIN_OFF, so what its margin does is not tested")
         return dict(declared)
@@ -113,7 +118,7 @@ def batch(size: int = SIZE, features: int = FEATURES, classes: int = CLASSES, se
 
 def evaluate(loss: nn.Module, features: Tensor, labels: Tensor, *, seed: int = 0, on_a_copy: bool = True) -> Result:
     """Value and gradients at one point; `loss` and the inputs are left alone unless `on_a_copy` is false."""
-    loss = copy.deepcopy(loss) if on_a_copy else loss
+    loss = copied(loss) if on_a_copy else loss
     leaf = features.detach().clone().requires_grad_()
     parameters = {name: value for name, value in loss.named_parameters() if value.requires_grad}
     reseed(seed)
@@ -123,6 +128,14 @@ def evaluate(loss: nn.Module, features: Tensor, labels: Tensor, *, seed: int = 0
     gradients = torch.autograd.grad(value, [leaf, *parameters.values()], allow_unused=True)
     named = zip(("features", *parameters), (leaf, *parameters.values()), gradients, strict=True)
     return Result(value.detach(), {name: torch.zeros_like(at) if g is None else g for name, at, g in named})
+
+
+def copied(loss: nn.Module) -> nn.Module:
+    """A copy of the loss with all its state."""
+    try:
+        return copy.deepcopy(loss)
+    except RuntimeError as error:  # torch copies no tensor that still hangs on its graph
+        raise NotApplicable("cannot be copied, because it keeps tensors of an earlier step") from error
 
 
 def logits(loss: nn.Module, features: Tensor) -> Tensor:

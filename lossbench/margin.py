@@ -6,7 +6,7 @@ full_precision(scores)              float32 at least, for what goes into a softm
 psi(cosine, m)                      the angular margin of L-Softmax and A-Softmax, without acos
 replace_target(logits, labels, t)   the logits with the target column replaced
 Annealing(…)                        λ that falls as training goes on
-cosines(features, weight)           cos θ between every feature and every class weight, in one differentiable step
+cosines(features, weight)           cos θ of every feature with every class, in one differentiable step
 sine(cosine)                        sin θ from cos θ, with a finite gradient at cos θ = ±1
 arc_margin(cosine, m)               ArcFace's cos(θ + m), without acos
 margin_cross_entropy(c, labels, t, s)   cross entropy of s·cosine with the target's column replaced
@@ -123,6 +123,8 @@ SMALLEST_SINE = 1e-12  # below it sin θ is a constant: the gradient of √(1 �
 def cosines(features: Tensor, weight: Tensor) -> Tensor:
     """cos θ_ij (B×C, float32 at least) between the rows of `features` (B×M) and those of `weight` (C×M).
 
+    With K weights a class (K×C×M), the cosine with the nearest of them; if several are, they share the gradient.
+
     A row without a direction (length ≤ 1e-12) has cosine 0 with everything and gets no gradient: x/‖x‖ would be 0/0,
     and x/max(‖x‖, ε) would send back a gradient of 1/ε.
     """
@@ -137,23 +139,34 @@ class _Cosines(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        w = weight.flatten(0, -2)
         x_inverse, w_inverse = _inverse_length(x)[:, None], _inverse_length(w)
-        cosine = full_precision(F.linear(x, w)).mul_(x_inverse).mul_(w_inverse)
-        ctx.save_for_backward(x, w, x_inverse, w_inverse, cosine)
+        cosine = full_precision(F.linear(x, w)).mul_(w_inverse)
+        share = None
+        if weight.ndim == 3:
+            every = cosine.view(len(x), *weight.shape[:2])
+            cosine = every.amax(1)
+            share = every.sub_(cosine[:, None]).sign_().add_(1)  # 1 for the nearest, else 0; cheaper than a mask
+            share.div_(share.sum(1, keepdim=True))
+        cosine.mul_(x_inverse)
+        ctx.save_for_backward(x, weight, x_inverse, w_inverse, cosine, share)
         return cosine
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        x, w, x_inverse, w_inverse, cosine = ctx.saved_tensors
-        product = gradient * cosine
-        per_length = (gradient * x_inverse).mul_(w_inverse)
+        x, weight, x_inverse, w_inverse, cosine, share = ctx.saved_tensors
+        w = weight.flatten(0, -2)
+        per_length, product = gradient * x_inverse, gradient * cosine
         along_x = product.sum(1, keepdim=True) * x_inverse**2
+        if share is not None:
+            per_length, product = ((share * part[:, None]).flatten(1) for part in (per_length, product))
         along_w = (product.sum(0) * w_inverse**2)[:, None]
+        per_length.mul_(w_inverse)
         to_x = (per_length.to(w.dtype) @ w).addcmul_(x, along_x.to(w.dtype), value=-1)
         to_w = (per_length.to(x.dtype).T @ x).addcmul_(w, along_w.to(x.dtype), value=-1)
-        return to_x, to_w
+        return to_x, to_w.view_as(weight)
 
 
 def _inverse_length(rows: Tensor) -> Tensor:

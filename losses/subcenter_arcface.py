@@ -31,14 +31,10 @@ class Loss(nn.Module):
         self.weight = nn.Parameter(torch.stack([init_weight(classes, features).data for _ in range(k)]))
 
     def logits(self, features):
-        return self._nearest(features) * self.s
+        return cosines(features, self.weight) * self.s
 
     def forward(self, features, labels):
         check_labels(labels, self.weight.shape[1])
-        cosine = self._nearest(features)
+        cosine = cosines(features, self.weight)
         target = arc_margin(cosine.gather(1, labels[:, None]).squeeze(1), self.m)
         return margin_cross_entropy(cosine, labels, target, self.s)
-
-    def _nearest(self, features):
-        """max_k cos θ_jk (B×C)."""
-        return cosines(features, self.weight.flatten(0, 1)).unflatten(1, self.weight.shape[:2]).amax(1)

@@ -160,6 +160,20 @@ def test_subcenter_arcface_uses_the_nearest_of_k_weights():
     assert torch.allclose(loss.logits(x), 8 * cosine.view(BATCH, 3, CLASSES).amax(1), atol=1e-12)
 
 
+def test_equal_sub_centers_act_as_one_weight_and_share_its_gradient():
+    one, three = make("arcface", s=8.0), make("subcenter_arcface", s=8.0)
+    x, y = batch()
+    with torch.no_grad():  # whole numbers: products are exact, so that equal weights have equal cosines to the last bit
+        x.copy_((4 * x).round())
+        one.weight.copy_((20 * one.weight).round())
+        three.weight.copy_(one.weight.expand_as(three.weight))
+    single, shared = one(x, y), three(x, y)
+    assert shared.item() == pytest.approx(single.item(), abs=1e-12)
+    want, got = gradients(single, x, one.weight), gradients(shared, x, three.weight)
+    assert torch.allclose(got[0], want[0], atol=1e-12)
+    assert torch.allclose(got[1], want[1].expand_as(got[1]) / 3, atol=1e-12)
+
+
 @pytest.mark.parametrize("m", [1.0, 1.5, 3.3])
 @pytest.mark.parametrize("form", ["v1", "v2"])
 def test_sphereface_r_multiplies_angles(form, m):
@@ -692,6 +706,14 @@ def test_arc_margin_has_gradients_for_angle_and_margin_on_both_sides_of_the_turn
     assert torch.autograd.gradcheck(lambda c: arc_margin(c, 0.5), (cosine,))
     want = [arc(torch.acos(c), a.item()).item() for c, a in zip(cosine, m, strict=True)]
     assert arc_margin(cosine, m).tolist() == pytest.approx(want, abs=1e-14)
+
+
+def test_arc_margin_drops_the_unbounded_part_of_its_slope_at_plus_and_minus_one():
+    cosine = torch.tensor([1.0, 1.0 + 1e-9, -1.0], dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(arc_margin(cosine, 0.5).sum(), cosine)
+    assert slope.tolist() == pytest.approx([math.cos(0.5), math.cos(0.5), 1.0], abs=1e-9)
+    (slope,) = torch.autograd.grad(arc_margin(-cosine[2:], torch.tensor([0.5], dtype=torch.float64)).sum(), cosine)
+    assert slope[2].item() == pytest.approx(-math.cos(0.5), abs=1e-9)
 
 
 def test_margin_cross_entropy_is_cross_entropy_with_the_target_replaced():

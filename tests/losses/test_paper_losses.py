@@ -64,7 +64,7 @@ def test_softmax_is_the_mean_negative_log_probability(batch, options):
         weight = weight / np.linalg.norm(weight, axis=1, keepdims=True)
     scores = features.detach().numpy() @ weight.T + (0 if loss.bias is None else loss.bias.detach().numpy())
     expected = np.mean([math.log(np.exp(row).sum()) - row[label] for row, label in zip(scores, labels, strict=True)])
-    assert float(loss(features, labels)) == pytest.approx(expected, abs=1e-12)
+    assert loss(features, labels).item() == pytest.approx(expected, abs=1e-12)
 
 
 # --- W-Softmax: Algorithm 1 of the paper, sample by sample
@@ -137,7 +137,7 @@ def test_w_softmax_can_fall_by_a_common_shift_of_the_scores():
         loss = make(name, classes=3, features=3, **options)
         with torch.no_grad():
             loss.weight.copy_(weight)
-        losses[name] = [float(loss(features - shift, labels)) for shift in (0.0, 1.0, 2.0)]
+        losses[name] = [loss(features - shift, labels).item() for shift in (0.0, 1.0, 2.0)]
     assert losses["w_softmax"] == sorted(losses["w_softmax"], reverse=True)
     assert losses["w_softmax"][0] - losses["w_softmax"][2] > 0.5
     assert losses["softmax"][0] == pytest.approx(losses["softmax"][2])
@@ -207,7 +207,7 @@ def test_l_softmax_agrees_with_pytorch_metric_learning(batch):
         ours = make("l_softmax", m=m, base=0.0, floor=0.0)
         theirs = losses.LargeMarginSoftmaxLoss(C, M, margin=m, scale=1).double()
         theirs.W.data = ours.weight.data.T.clone()
-        assert float(ours(features, labels)) == pytest.approx(float(theirs(features, labels)), abs=1e-6)
+        assert ours(features, labels).item() == pytest.approx(theirs(features, labels).item(), abs=1e-6)
 
 
 def test_annealing_follows_the_published_curve_and_scales_to_the_cell():

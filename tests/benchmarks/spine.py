@@ -1,0 +1,132 @@
+"""What the harness costs over the training itself, as ratios to a baseline in the same run.
+
+    python tests/benchmarks/spine.py            (two free cores; about two minutes)
+
+Prints a Markdown table: figure, measured, wanted.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lossbench import data, plan, suite, train
+from lossbench.engines import local
+from lossbench.registry import Registry
+from lossbench.store import Store
+
+LOSSBENCH = str(Path(sys.executable).with_name("lossbench"))
+
+SUITE = """
+name = "cost"
+[[experiment]]
+name = "cost"
+dataset = "digits"
+backbone = {{ name = "cnn", channels = 16, depths = [1, 1, 1] }}
+widths = [64]
+losses = ["softmax"]
+seeds = {seeds}
+schedule = {{ steps = {steps}, batch = 64 }}
+"""
+
+
+def cells(registry: Registry, seeds: int, steps: int):
+    text = SUITE.format(seeds=seeds, steps=steps)
+    return plan.plan(suite.parse(text, "cost.toml", registry, lambda spec: 10))
+
+
+def startup(arguments: list[str]) -> float:
+    """Median seconds of a command that only tells, less nothing: as a person waits for it."""
+    times = []
+    for _ in range(9):
+        started = time.perf_counter()
+        subprocess.run([LOSSBENCH, *arguments], check=True, stdout=subprocess.DEVNULL)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def loop_ratio(registry: Registry, steps: int = 150, rounds: int = 9) -> float:
+    """Our training loop against one written by hand on the same tensors: median ratio of interleaved rounds."""
+    cell = cells(registry, 1, steps)[0]
+    dataset = data.load_dataset("digits")
+    images = torch.from_numpy(dataset.train.images).permute(0, 3, 1, 2)
+    labels = torch.from_numpy(dataset.train.labels)
+    torch.set_num_threads(1)
+
+    def ours() -> float:
+        trainee = train.build(cell, cell.loss, registry, dataset)
+        started = time.perf_counter()
+        train.train(trainee, train.Batches(dataset.train, 64, 0), cell, dataset.test)
+        return time.perf_counter() - started
+
+    def bare() -> float:
+        trainee = train.build(cell, cell.loss, registry, dataset)
+        backbone, loss, optimizer = trainee.backbone.train(), trainee.loss.train(), trainee.optimizer
+        rng = np.random.default_rng(0)
+        order = torch.from_numpy(np.concatenate([rng.permutation(len(labels)) for _ in range(steps)]))
+        started = time.perf_counter()
+        for step in range(steps):
+            index = order[step * 64 : (step + 1) * 64]
+            value = loss(backbone((images[index].float() - 127.5) / 128), labels[index])
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+        return time.perf_counter() - started
+
+    ours(), bare()
+    return statistics.median(ours() / bare() for _ in range(rounds))
+
+
+def isolation(registry: Registry, count: int = 12) -> float:
+    """Seconds that a cell takes beyond its training, when each has a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        todo = cells(registry, count, 60)
+        store = Store(folder)
+        store.prepare(suite.parse(SUITE.format(seeds=count, steps=60), "cost.toml", registry, lambda spec: 10), todo)
+        with local.serving(todo, registry) as server:
+            local.preflight(server, todo[:1], registry, Path(folder))  # the server is up
+            started = time.perf_counter()
+            local.execute(todo, store, server, registry=registry, data=Path(folder), jobs=1)
+            whole = time.perf_counter() - started
+        training = sum(record["seconds"]["train"] for record in store.scan()[0].values())
+        return (whole - training) / count
+
+
+def scaling(registry: Registry, rounds: int = 3) -> float:
+    """Throughput of -j 2 over -j 1 for eight equal cells."""
+    ratios = []
+    todo = cells(registry, 8, 300)
+    for _ in range(rounds):
+        seconds = {}
+        for jobs in (1, 2):
+            with tempfile.TemporaryDirectory() as folder:
+                store = Store(folder)
+                store.prepare(suite.parse(SUITE.format(seeds=8, steps=300), "c", registry, lambda spec: 10), todo)
+                with local.serving(todo, registry) as server:
+                    local.preflight(server, todo[:1], registry, Path(folder))
+                    started = time.perf_counter()
+                    local.execute(todo, store, server, registry=registry, data=Path(folder), jobs=jobs)
+                    seconds[jobs] = time.perf_counter() - started
+        ratios.append(seconds[1] / seconds[2])
+    return statistics.median(ratios)
+
+
+def main() -> None:
+    registry = Registry()
+    print("| figure | measured | wanted |\n|---|---:|---:|")
+    print(f"| `lossbench --help`, seconds | {startup(['--help']):.2f} | ≤ 0.30 |", flush=True)
+    print(f"| `lossbench list`, seconds | {startup(['list']):.2f} | ≤ 0.30 |", flush=True)
+    print(f"| isolation, seconds a cell over its training | {isolation(registry):.2f} | ≤ 0.20 |", flush=True)
+    print(f"| training loop / bare loop | {loop_ratio(registry):.3f} | ≤ 1.03 |", flush=True)
+    print(f"| throughput of -j 2 / -j 1 | {scaling(registry):.2f} | ≥ 1.70 |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
