@@ -3,16 +3,16 @@
     check(plugin) → [Finding(property, status, sentence), …]      pass | fail | fact | skip
 
 A property is tried by running the loss, never by reading its code, with its defaults and once more for every flipped
-switch (bool) and other choice (Literal). A plugin may say three things about itself, each one optional, as literals at the
-top level of its file, so that the kit can hold it to them:
+switch (bool) and other choice (Literal). A plugin may say three things about itself, each one optional, as literals at
+the top level of its file, so that the kit can hold it to them:
 
     MARGIN_OFF = {"alpha": 0.0}                      # the option values at which no margin is left
     MARGIN_OFF_EQUALS = "softmax[normalize=true]"    # the loss that it then is, for the same weights
     BY_DESIGN = {"gradient": "the weights of the pairs are constants, as published"}
 
 MARGIN_OFF opens the tests of the margin: it must change loss and gradient, leave prediction alone, and the loss must be
-continuous and never fall as a feature turns away from its class weight. BY_DESIGN turns the failure of a property (one of
-check_margin.EXCUSABLE; for one variant only when written `property[option=value]`) into a fact with that explanation.
+continuous and never fall as a feature turns away from its class weight. BY_DESIGN turns the failure of a property (one
+of check_margin.EXCUSABLE; of one variant when written `property[option=value]`) into a fact with that explanation.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from torch import nn
 
 from lossbench import check_contract as contract
 from lossbench import check_margin as margin
@@ -53,6 +55,7 @@ OF_THE_LOSS: dict[str, Property] = {
     "bad labels": contract.bad_labels,
     "inputs untouched": contract.inputs_untouched,
     "prediction": contract.prediction,
+    "aligned prediction": contract.aligned_prediction,
     "owned memory": contract.owned_memory,
     "two classes": numerics.two_classes,
     "many classes": numerics.many_classes,
@@ -184,10 +187,10 @@ def _raised(error: BaseException) -> str:
 
 
 def _loads(subject: Subject) -> str | None:
-    """The file is valid Python and defines a Loss."""
+    """The file is valid Python and defines a Loss, a torch module."""
     _ = subject.plugin.options
-    subject.plugin.load()
-    return None
+    entry = subject.plugin.load()
+    return None if isinstance(entry, type) and issubclass(entry, nn.Module) else "Loss is not a class of torch modules"
 
 
 def _accepted(variant: Subject) -> bool:

@@ -1,6 +1,6 @@
 """Properties of the contract: what a loss may depend on, what it must leave alone, what it owns, what it refuses.
 
-Each function is one property: its docstring's first line is what holds, its return value what does not (None: it holds).
+A function is a property: its docstring's first line is what holds, its return value what does not (None: it holds).
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def options(subject: Subject) -> str | None:
             return f"option {name} has no default"
         if option.annotation is Any and option.annotation_text != "Any":
             given = "no type" if option.annotation_text == "anything" else f"the type {option.annotation_text}"
-            return f"option {name} has {given}; use bool, int, float, str, list, tuple, dict, Literal or a union of them"
+            return (
+                f"option {name} has {given}; use bool, int, float, str, list, tuple, dict, Literal or a union of them"
+            )
         if option.default != real[name].default:
             return f"option {name} has a default that is not a literal, so a suite would pass {option.default!r} for it"
         for nonsense in _nonsense(option.annotation):
@@ -148,7 +150,7 @@ def _agree(one: Result, other: Result) -> bool:
 
 
 def prediction(subject: Subject) -> str | None:
-    """Prediction knows neither labels nor margin, judges each example by itself and finds a class by its own weight."""
+    """Prediction knows neither labels nor margin and judges each example by itself."""
     loss, (points, labels) = subject.build(), batch()
     before = logits(loss, points)
     if not torch.isfinite(before).all():
@@ -164,15 +166,16 @@ def prediction(subject: Subject) -> str | None:
         scores = logits(plain, points)
         if not near(scores / scores.norm(), before / before.norm()):
             return "logits change with the margin"
+    return None
+
+
+def aligned_prediction(subject: Subject) -> str | None:
+    """A feature along a class weight is predicted as that class."""
     axes = torch.eye(CLASSES, CLASSES + 1, dtype=torch.float64)
     loss = subject.build(CLASSES + 1, CLASSES)
-    try:
-        place(loss, axes)
-    except NotApplicable:
-        return None
-    if not torch.equal(logits(loss, TRUE_NORM * axes).argmax(1), torch.arange(CLASSES)):
-        return "a feature along a class weight is not predicted as that class"
-    return None
+    place(loss, axes)
+    right = torch.equal(logits(loss, TRUE_NORM * axes).argmax(1), torch.arange(CLASSES))
+    return None if right else "a feature along a class weight is not predicted as that class"
 
 
 # --- what it leaves alone and what it owns ------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Properties of the margin, for losses that declare one (MARGIN_OFF), and facts about any loss.
 
-Each property is one function: its docstring's first line is what holds, its return value what does not (None: it holds).
-A fact is a function whose return value is a sentence; facts are never faults.
+A function is a property: its docstring's first line is what holds, its return value what does not (None: it holds).
+A function that always returns a sentence is a fact, and facts are never faults.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -103,7 +104,7 @@ def continuous(subject: Subject) -> str | None:
     value = _by_angle(subject)
     angles = [math.pi * step / (ANGLES - 1) for step in range(ANGLES)]
     values = [value(angle) for angle in angles]
-    rises = [abs(after - before) for before, after in zip(values, values[1:], strict=False)]
+    rises = [abs(after - before) for before, after in pairwise(values)]
     span = max(values) - min(values)
     for place_ in sorted(range(len(rises)), key=lambda at: -_surprise(rises, at))[:3]:
         where, jump = _narrow(value, angles[place_], angles[place_ + 1])
@@ -136,7 +137,7 @@ def grows_with_the_angle(subject: Subject) -> str | None:
     angles = [math.pi * step / (ANGLES - 1) for step in range(ANGLES)]
     values = [value(angle) for angle in angles]
     span = max(values) - min(values)
-    for before, after, angle in zip(values, values[1:], angles, strict=False):
+    for angle, (before, after) in zip(angles, pairwise(values), strict=False):
         if after < before - 1e-9 * span:
             return f"the loss falls where the angle to the target grows beyond {angle:.3f} rad"
     return None
@@ -145,7 +146,7 @@ def grows_with_the_angle(subject: Subject) -> str | None:
 def _by_angle(subject: Subject) -> Callable[[float], float]:
     """The loss of one feature as a function of its angle to its class weight, at right angles to all others.
 
-    The plane in which it turns holds no rival's weight, so that the scores of rivals stand still and the target's tells.
+    The plane in which it turns holds no rival's weight: the scores of rivals stand still, and only the target's moves.
     """
     _ = subject.margin_off  # a loss without a margin promises nothing here
     classes, features = 3, 4

@@ -1,6 +1,6 @@
 """Properties of the numbers: gradients are right, and nothing becomes infinite or NaN at the corners.
 
-Each function is one property: its docstring's first line is what holds, its return value what does not (None: it holds).
+A function is a property: its docstring's first line is what holds, its return value what does not (None: it holds).
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ def gradient(subject: Subject) -> str | None:
     points, labels = batch(6, features, classes)
     exact = evaluate(loss, points, labels).gradients
     at = {"features": points, **{name: value.detach() for name, value in loss.named_parameters()}}
-    for name, claimed in exact.items():
-        slope = torch.empty_like(claimed)
+    for name, given in exact.items():
+        claimed, slope = given.flatten(), given.new_empty(given.numel())
         for place_ in range(claimed.numel()):
             ends = []
             for sign in (1, -1):
-                moved = at[name].clone()
-                moved.view(-1)[place_] += sign * step
-                ends.append(_value(loss, {**at, name: moved}, labels))
-            slope.view(-1)[place_] = (ends[0] - ends[1]) / (2 * step)
+                moved = at[name].flatten().clone()
+                moved[place_] += sign * step
+                ends.append(_value(loss, {**at, name: moved.view(at[name].shape)}, labels))
+            slope[place_] = (ends[0] - ends[1]) / (2 * step)
         wrong = (claimed - slope).abs()
         if float(wrong.max()) > 1e-4 * float(slope.abs().max()) + 1e-6:
             worst = int(wrong.argmax())
-            found, true = float(claimed.view(-1)[worst]), float(slope.view(-1)[worst])
-            return f"the gradient of {name} is {found:.4g} where the slope of the loss is {true:.4g}"
+            return (
+                f"the gradient of {name} is {float(claimed[worst]):.4g} "
+                f"where the slope of the loss is {float(slope[worst]):.4g}"
+            )
     return None
 
 
@@ -84,10 +86,7 @@ def finite_at_opposite_weights(subject: Subject) -> str | None:
     """Value and gradient are finite for two classes with opposite weights, the optimum of most losses."""
     features = 4
     vectors = torch.eye(1, features) * torch.tensor([[1.0], [-1.0]])
-    labels = torch.tensor([0, 1, 0, 1, 0, 1])
-    points, _ = batch(6, features, 2)
-    points[:2] = TRUE_NORM * vectors.double()
-    points[2:4] = -TRUE_NORM * vectors.double()
+    points, labels = batch(6, features, 2)
     where = "for two classes with opposite weights"
     if problem := _not_finite(subject, points, labels, where, vectors=vectors):
         return problem
@@ -175,7 +174,7 @@ def step_memory(subject: Subject) -> str | None:
     points, labels, loss = _many(subject)
     size, features = points.shape
     try:
-        with _LargestTensor() as largest:
+        with _LargestTensor() as largest:  # type: ignore[no-untyped-call]
             evaluate(loss, points, labels, on_a_copy=False)
     except Exception as error:
         raise NotApplicable(f"does not work with {MANY:,} classes") from error
@@ -197,7 +196,7 @@ def _wrong_shape(scores: Tensor, shape: tuple[int, int]) -> str | None:
     return None if scores.shape == shape else f"logits have the shape {tuple(scores.shape)} instead of {shape}"
 
 
-class _LargestTensor(TorchDispatchMode):
+class _LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches every operation, of the backward pass too, for the largest storage that it makes (a view has none)."""
 
     numel: int = 0

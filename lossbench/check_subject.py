@@ -89,9 +89,7 @@ class Subject:
     ) -> nn.Module:
         """A fresh loss in training mode; `options` are laid over the subject's own."""
         reseed(seed)
-        loss = self.plugin.load()(features, classes, **{**self.options, **(options or {})})
-        if not isinstance(loss, nn.Module):
-            raise TypeError("Loss must be a torch.nn.Module")
+        loss: nn.Module = self.plugin.load()(features, classes, **{**self.options, **(options or {})})
         return loss.to(dtype).train()
 
     def settled(
@@ -207,7 +205,7 @@ def train(loss: nn.Module, steps: int, *, length: int = 10) -> None:
         with torch.no_grad():
             for name, parameter in loss.named_parameters():
                 if name in result.gradients:
-                    parameter -= 0.001 * result.gradients[name]
+                    parameter.sub_(0.001 * result.gradients[name])
         advance(loss)
 
 
@@ -231,13 +229,14 @@ def reseed(seed: int) -> None:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """One thread, deterministic algorithms as in training, no warnings; the caller's generators are put back."""
+    """One thread, deterministic algorithms as in training, no warnings; the caller's generators are put back.
+
+    In this mode torch fills fresh memory with NaN, so that a loss which reads what it never wrote shows itself.
+    """
     threads, python, numpy = torch.get_num_threads(), random.getstate(), np.random.get_state()
     deterministic = torch.are_deterministic_algorithms_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False
     try:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")
@@ -245,6 +244,5 @@ def isolated() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
-        torch.utils.deterministic.fill_uninitialized_memory = fill
         random.setstate(python)
         np.random.set_state(numpy)

@@ -19,6 +19,10 @@ from torch.linalg import vector_norm
 
 from lossbench.margin import check_labels, cosines, full_precision, init_weight, margin_cross_entropy, sine
 
+MARGIN_OFF = {"m": 0.0}
+MARGIN_OFF_EQUALS = "normface[s=64.0]"
+BY_DESIGN = {"gradient": "the margin is read from the norm as a constant, as published"}
+
 
 class Loss(nn.Module):
     def __init__(

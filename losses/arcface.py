@@ -12,7 +12,11 @@ import math
 
 from torch import nn
 
-from lossbench.margin import arc_margin, check_labels, cosines, init_weight, margin_cross_entropy
+from lossbench.margin import arc_margin_and_slope, check_labels, cosines, init_weight, margin_softmax
+
+MARGIN_OFF = {"m": 0.0}
+MARGIN_OFF_EQUALS = "normface[s=64.0]"
+BY_DESIGN = {"continuous": "past θ = π − m the published target drops by a jump and falls on"}
 
 
 class Loss(nn.Module):
@@ -30,6 +34,4 @@ class Loss(nn.Module):
 
     def forward(self, features, labels):
         check_labels(labels, len(self.weight))
-        cosine = cosines(features, self.weight)
-        target = arc_margin(cosine.gather(1, labels[:, None]).squeeze(1), self.m)
-        return margin_cross_entropy(cosine, labels, target, self.s)
+        return margin_softmax(features, self.weight, labels, lambda c: arc_margin_and_slope(c, self.m), self.s)

@@ -13,7 +13,10 @@ import math
 
 from torch import nn
 
-from lossbench.margin import check_labels, cosines, init_weight, margin_cross_entropy
+from lossbench.margin import check_labels, cosines, init_weight, margin_softmax
+
+MARGIN_OFF = {"m": 0.0}
+MARGIN_OFF_EQUALS = "normface[s=64.0]"
 
 
 class Loss(nn.Module):
@@ -31,6 +34,4 @@ class Loss(nn.Module):
 
     def forward(self, features, labels):
         check_labels(labels, len(self.weight))
-        cosine = cosines(features, self.weight)
-        target = cosine.gather(1, labels[:, None]).squeeze(1) - self.m
-        return margin_cross_entropy(cosine, labels, target, self.s)
+        return margin_softmax(features, self.weight, labels, lambda c: (c - self.m, 1.0), self.s)

@@ -17,6 +17,10 @@ from torch import nn
 
 from lossbench.margin import arc_margin, check_labels, cosines, init_weight, margin_cross_entropy
 
+MARGIN_OFF = {"m": 0.0, "sigma": 0.0}
+MARGIN_OFF_EQUALS = "normface[s=64.0]"
+BY_DESIGN = {"continuous": "past θ = π − m the published target drops by a jump and falls on"}
+
 
 class Loss(nn.Module):
     def __init__(self, features: int, classes: int, *, s: float = 64.0, m: float = 0.5, sigma: float = 0.05) -> None:

@@ -17,6 +17,9 @@ from torch.linalg import vector_norm
 
 from lossbench.margin import arc_margin, check_labels, cosines, full_precision, init_weight, margin_cross_entropy
 
+MARGIN_OFF = {"m_low": 0.0, "m_high": 0.0}
+BY_DESIGN = {"continuous": "past θ = π − m the published target drops by a jump and falls on"}
+
 
 class Loss(nn.Module):
     def __init__(

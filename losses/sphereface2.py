@@ -19,6 +19,8 @@ from torch import nn
 
 from lossbench.margin import check_labels, cosines, init_weight, replace_target
 
+MARGIN_OFF = {"m": 0.0}
+
 
 class Loss(nn.Module):
     def __init__(

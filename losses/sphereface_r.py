@@ -20,6 +20,10 @@ from torch import nn
 
 from lossbench.margin import check_labels, cosines, init_weight, replace_target, sine
 
+MARGIN_OFF = {"m": 1.0}
+MARGIN_OFF_EQUALS = "normface[s=30.0]"
+BY_DESIGN = {"gradient[gradient=detached]": "the authors' detachment: the gradient is that of plain cosines"}
+
 
 class Loss(nn.Module):
     def __init__(

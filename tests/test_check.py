@@ -50,13 +50,13 @@ class Loss(nn.Module):
 '''
 
 
-def plugin(folder, *changes, source=SOUND, extra=""):
-    """A plugin file: the sound source with some of its text replaced, and methods added to its class."""
+def plugin(folder, *changes, source=SOUND):
+    """A plugin file: the sound source with some of its text replaced."""
     for old, new in changes:
         assert source.count(old) == 1, old
         source = source.replace(old, new)
     path = folder / "subject.py"
-    path.write_text(source + extra, encoding="utf-8")
+    path.write_text(source, encoding="utf-8")
     return Plugin("loss", "subject", path)
 
 
@@ -92,8 +92,7 @@ BROKEN = {
         [
             (
                 TARGET,
-                "        return self.scale * torch.cos(torch.acos((score / self.scale).clamp(-1, 1)) * 0.99 + 0.01)"
-                " - self.scale * self.margin\n",
+                "        return self.scale * (torch.cos(torch.acos(score / self.scale)) - self.margin)\n",
             )
         ],
     ),
@@ -114,7 +113,10 @@ BROKEN = {
         "forward keeps state",
         [
             (SETUP, "    def setup(self):\n        self.register_buffer('t', torch.zeros(()))\n"),
-            (TARGET, "        self.t += 1\n        return score - self.scale * self.margin / (1 + 1 / float(self.t))\n"),
+            (
+                TARGET,
+                "        self.t += 1\n        return score - self.scale * self.margin / (1 + 1 / float(self.t))\n",
+            ),
         ],
     ),
     "a schedule that the state_dict forgets": (
@@ -140,8 +142,11 @@ BROKEN = {
         "prediction",
         [
             (SETUP, "    def setup(self):\n        self.last = None\n"),
-            (LOGITS, LOGITS.replace("return ", "scores = ") + "        if self.last is not None and not self.training:\n"
-                     "            scores[:, self.last] += 1\n        return scores\n"),
+            (
+                LOGITS,
+                LOGITS.replace("return ", "scores = ") + "        if self.last is not None and not self.training:\n"
+                "            scores[:, self.last] += 1\n        return scores\n",
+            ),
             (CHECK, CHECK + "        self.last = int(labels[0])\n"),
         ],
     ),
@@ -151,8 +156,13 @@ BROKEN = {
     ),
     "a tensor of B×C×M": (
         "step memory",
-        [(SCORES, "        unit = F.normalize(self.weight)\n        spread = F.normalize(features)[:, None] * unit\n"
-                  "        scores = full_precision(self.scale * spread.sum(2))\n")],
+        [
+            (
+                SCORES,
+                "        unit = F.normalize(self.weight)\n        spread = F.normalize(features)[:, None] * unit\n"
+                "        scores = full_precision(self.scale * spread.sum(2))\n",
+            )
+        ],
     ),
     "a loss that gives up at many classes": (
         "many classes",
@@ -161,7 +171,12 @@ BROKEN = {
     "labels of −100 silently ignored": ("bad labels", [(CHECK, "")]),
     "labels refused by an assertion": (
         "bad labels",
-        [(CHECK, "        assert labels.dtype == torch.int64 and 0 <= labels.min() and labels.max() < len(self.weight)\n")],
+        [
+            (
+                CHECK,
+                "        assert labels.dtype == torch.int64 and 0 <= labels.min() <= labels.max() < len(self.weight)\n",
+            )
+        ],
     ),
     "a zero feature divided by its norm": (
         "finite at zero",
@@ -170,8 +185,11 @@ BROKEN = {
     "a square root at equal features": (
         "finite at opposite weights",
         [
-            (RETURN, "        gap = (F.normalize(self.weight)[0] + F.normalize(self.weight)[1]).square().sum().sqrt()\n"
-                     "        pull = gap if len(self.weight) == 2 else 0.0\n" + RETURN.rstrip("\n") + " + pull\n"),
+            (
+                RETURN,
+                "        gap = (F.normalize(self.weight)[0] + F.normalize(self.weight)[1]).square().sum().sqrt()\n"
+                "        pull = gap if len(self.weight) == 2 else 0.0\n" + RETURN.rstrip("\n") + " + pull\n",
+            ),
         ],
     ),
     "an overflow at large features": (
@@ -180,12 +198,22 @@ BROKEN = {
     ),
     "a deviation over a batch of one": (
         "finite for one example",
-        [(TARGET, "        return score - self.scale * self.margin * (1 + 0.001 * (score / self.scale).std().detach() * 0)\n")],
+        [
+            (
+                TARGET,
+                "        return score - self.scale * self.margin * (1 + 0 * score.std().detach())\n",
+            )
+        ],
     ),
     "tensors of one precision only": (
         "finite in bfloat16",
-        [(SCORES, "        scores = full_precision(self.logits(features))\n"
-                  "        if features.dtype != self.weight.dtype:\n            raise RuntimeError('mixed dtypes')\n")],
+        [
+            (
+                SCORES,
+                "        scores = full_precision(self.logits(features))\n"
+                "        if features.dtype != self.weight.dtype:\n            raise RuntimeError('mixed dtypes')\n",
+            )
+        ],
     ),
     "a value that no seed decides": (
         "deterministic",
@@ -206,7 +234,10 @@ BROKEN = {
     ),
     "a stray tensor in a list with its graph": (
         "owned memory",
-        [(SETUP, "    def setup(self):\n        self.seen = []\n"), (SCORES, SCORES + "        self.seen.append({'a': scores})\n")],
+        [
+            (SETUP, "    def setup(self):\n        self.seen = []\n"),
+            (SCORES, SCORES + "        self.seen.append({'a': scores})\n"),
+        ],
     ),
     "a buffer that grows": (
         "owned memory",
@@ -220,8 +251,14 @@ BROKEN = {
     ),
     "a target that rises again": (
         "grows with the angle",
-        [(TARGET, "        cosine = score / self.scale\n        return self.scale * (cosine.clamp_min(-0.5) - (cosine + 0.5).clamp_max(0)"
-                  " - self.margin)\n")],
+        [
+            (
+                TARGET,
+                "        cosine = score / self.scale\n        return self.scale * (cosine.clamp_min(-0.5)"
+                " - (cosine + 0.5).clamp_max(0)"
+                " - self.margin)\n",
+            )
+        ],
     ),
     "a target that jumps": (
         "continuous",
@@ -229,7 +266,12 @@ BROKEN = {
     ),
     "a margin that cannot be turned off": (
         "margin off",
-        [('MARGIN_OFF = {"margin": 0.0}', 'MARGIN_OFF = {"margin": 0.0}\nMARGIN_OFF_EQUALS = "softmax[normalize=true]"')],
+        [
+            (
+                'MARGIN_OFF = {"margin": 0.0}',
+                'MARGIN_OFF = {"margin": 0.0}\nMARGIN_OFF_EQUALS = "softmax[normalize=true]"',
+            )
+        ],
     ),
     "a docstring without a year": ("docstring", [(", 2018.", ".")]),
     "a summary of two lines": ("docstring", [("for tests.\n\n", "for tests.\n")]),
@@ -237,17 +279,37 @@ BROKEN = {
     "a default that is not a literal": ("options", [("scale: float = 8.0", "scale: float = 2.0**3")]),
     "nonsense refused by an assertion": (
         "options",
-        [("        self.margin, self.scale = margin, scale\n", "        assert margin < 1e6\n        self.margin, self.scale = margin, scale\n")],
+        [
+            (
+                "        self.margin, self.scale = margin, scale\n",
+                "        assert margin < 1e6\n        self.margin, self.scale = margin, scale\n",
+            )
+        ],
     ),
-    "a declared option that is not there": ("declarations", [('MARGIN_OFF = {"margin": 0.0}', 'MARGIN_OFF = {"marign": 0.0}')]),
-    "a declaration that is not a literal": ("declarations", [('MARGIN_OFF = {"margin": 0.0}', "MARGIN_OFF = dict(margin=0.0)")]),
-    "an excuse for what has none": ("declarations", [('MARGIN_OFF = {"margin": 0.0}', 'BY_DESIGN = {"bad labels": "lazy"}')]),
+    "a declared option that is not there": (
+        "declarations",
+        [('MARGIN_OFF = {"margin": 0.0}', 'MARGIN_OFF = {"marign": 0.0}')],
+    ),
+    "a declaration that is not a literal": (
+        "declarations",
+        [('MARGIN_OFF = {"margin": 0.0}', "MARGIN_OFF = dict(margin=0.0)")],
+    ),
+    "an excuse for what has none": (
+        "declarations",
+        [('MARGIN_OFF = {"margin": 0.0}', 'BY_DESIGN = {"bad labels": "lazy"}')],
+    ),
     "a loss for each example": ("runs", [(RETURN, RETURN.replace("labels)\n", 'labels, reduction="none")\n'))]),
     "a file that is not Python": ("loads", [("class Loss(nn.Module):", "class Loss(nn.Module:")]),
     "a file that fails on import": ("loads", [("class Loss(nn.Module):", "1 / 0\n\n\nclass Loss(nn.Module):")]),
-    "a file that leaves the program": ("loads", [("class Loss(nn.Module):", "raise SystemExit\n\n\nclass Loss(nn.Module):")]),
+    "a file that leaves the program": (
+        "loads",
+        [("class Loss(nn.Module):", "raise SystemExit\n\n\nclass Loss(nn.Module):")],
+    ),
     "a file without a Loss": ("loads", [("class Loss(nn.Module):", "class Lost(nn.Module):")]),
-    "a Loss that is no module": ("runs", [("class Loss(nn.Module):", "class Loss:"), ("        super().__init__()\n", "")]),
+    "a Loss that is no module": (
+        "loads",
+        [("class Loss(nn.Module):", "class Loss:"), ("        super().__init__()\n", "")],
+    ),
 }
 
 
@@ -267,7 +329,10 @@ def test_a_plugin_that_raises_gives_a_sentence_with_the_error(tmp_path):
 
 def test_a_fault_in_one_choice_of_an_option_is_caught_and_named(tmp_path):
     switch = ("scale: float = 8.0", "scale: float = 8.0, safe: bool = True")
-    keep = ("        self.margin, self.scale = margin, scale\n", "        self.margin, self.scale, self.safe = margin, scale, safe\n")
+    keep = (
+        "        self.margin, self.scale = margin, scale\n",
+        "        self.margin, self.scale, self.safe = margin, scale, safe\n",
+    )
     found = failures(check(plugin(tmp_path, switch, keep, (CHECK, "        if self.safe:\n    " + CHECK))))
     assert set(found) == {"bad labels"}
     assert found["bad labels"].startswith("with safe=false: ")
@@ -275,7 +340,10 @@ def test_a_fault_in_one_choice_of_an_option_is_caught_and_named(tmp_path):
 
 def test_a_deviation_by_design_is_a_fact_with_its_explanation(tmp_path):
     detached = (TARGET, TARGET.replace("score -", "score.detach() * 0.5 + score * 0.5 -"))
-    excuse = ('MARGIN_OFF = {"margin": 0.0}', 'MARGIN_OFF = {"margin": 0.0}\nBY_DESIGN = {"gradient": "half is constant"}')
+    excuse = (
+        'MARGIN_OFF = {"margin": 0.0}',
+        'MARGIN_OFF = {"margin": 0.0}\nBY_DESIGN = {"gradient": "half is constant"}',
+    )
     findings = check(plugin(tmp_path, detached, excuse))
     assert failures(findings) == {}
     (gradient,) = (finding for finding in findings if finding.property == "gradient")
@@ -325,7 +393,10 @@ def test_class_weights_may_have_any_layout(tmp_path):
         findings = check(
             plugin(
                 tmp_path,
-                ("self.weight = init_weight(classes, features)", f"self.weight = nn.Parameter(({made}).detach().clone())"),
+                (
+                    "self.weight = init_weight(classes, features)",
+                    f"self.weight = nn.Parameter(({made}).detach().clone())",
+                ),
                 ("F.normalize(self.weight))", f"F.normalize({used}))"),
                 ("len(self.weight)", count),
             )
@@ -335,8 +406,14 @@ def test_class_weights_may_have_any_layout(tmp_path):
 
 
 def test_a_loss_without_class_directions_is_not_held_to_what_needs_them(tmp_path):
-    source = SOUND.replace("self.weight = init_weight(classes, features)", "self.classes = classes\n        self.body = nn.Sequential(nn.Linear(features, 32), nn.Tanh(), nn.Linear(32, classes))")
-    source = source.replace("len(self.weight)", "self.classes").replace(LOGITS, "        return self.scale * self.body(features)\n")
+    source = SOUND.replace(
+        "self.weight = init_weight(classes, features)",
+        "self.classes = classes\n"
+        "        self.body = nn.Sequential(nn.Linear(features, 32), nn.Tanh(), nn.Linear(32, classes))",
+    )
+    source = source.replace("len(self.weight)", "self.classes").replace(
+        LOGITS, "        return self.scale * self.body(features)\n"
+    )
     findings = check(plugin(tmp_path, source=source))
     assert failures(findings) == {}
     assert statuses(findings)["finite at cosine ±1"] == "skip"

@@ -130,7 +130,10 @@ def test_a_wrong_request_is_one_sentence_and_exit_code_two(lossbench, suite, tmp
 @pytest.mark.parametrize(
     ("loss", "sentence"),
     [
-        ('{ name = "w_softmax", alpha = -1 }', "losses[1]: loss 'w_softmax[alpha=-1.0]': alpha must be at least 0, got -1.0"),
+        (
+            '{ name = "w_softmax", alpha = -1 }',
+            "losses[1]: loss 'w_softmax[alpha=-1.0]': alpha must be at least 0, got -1.0",
+        ),
         ('{ name = "l_softmax", m = 7 }', "m must be 1, 2, 3 or 4, got 7"),
     ],
 )

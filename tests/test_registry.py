@@ -127,7 +127,5 @@ def test_plugins_of_an_installed_package_are_found_without_importing_it(tmp_path
     import subprocess
 
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    found = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert found.stdout.strip() == "Their loss.", found.stderr

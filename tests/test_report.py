@@ -71,9 +71,7 @@ def synthetic(cell, rng) -> tuple[Record, np.ndarray | None]:
     angle = {"softmax": 40.0}.get(cell.loss.name, 60.0) + rng.normal()
     sizes = {"fc": 4 * cell.width, "classifier": 80, "loss": 0, "model": 999, "optimizer": 5, "peak": 7}
     angles = {"train": [angle - 1] * 10, "test": [angle] * 10}
-    return Record(
-        cell, "done", correct=correct, total=TOTAL, angles=angles, bytes=sizes, environment=environment
-    ), bits
+    return Record(cell, "done", correct=correct, total=TOTAL, angles=angles, bytes=sizes, environment=environment), bits
 
 
 @pytest.fixture(scope="module")

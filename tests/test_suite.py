@@ -50,7 +50,7 @@ WRONG = {
         ["losses[1].alpha", "is an empty list"],
     ),
     "no losses": (changed('["softmax", "w_softmax"]', "[]"), ["experiment.digits.losses", "at least one"]),
-    "duplicate experiment": (SMALL + SMALL.partition("suite\"\n")[2], ["two experiments named 'digits'"]),
+    "duplicate experiment": (SMALL + SMALL.partition('suite"\n')[2], ["two experiments named 'digits'"]),
     "the same loss twice": (changed('"w_softmax"]', '"softmax[bias=true]"]'), ["losses", "there twice", "'softmax'"]),
     "width below one": (changed("widths = [8]", "widths = [0]"), ["widths[0]", "at least 1", "'min'", "got 0"]),
     "steps below one": (changed("steps = 6", "steps = 0"), ["schedule.steps", "at least 1", "got 0"]),
@@ -167,7 +167,9 @@ OPTION_VALUES = st.one_of(
     st.sampled_from(["exact", "fixed_bias"]),
     st.lists(st.integers(0, 99), min_size=1, max_size=4),
 )
-NAMES = st.text(string.ascii_lowercase + "_", min_size=1).filter(lambda name: name not in ("true", "false", "inf", "nan"))
+NAMES = st.text(string.ascii_lowercase + "_", min_size=1).filter(
+    lambda name: name not in ("true", "false", "inf", "nan")
+)
 
 
 @given(name=NAMES, options=st.dictionaries(NAMES, OPTION_VALUES, max_size=4))
@@ -181,7 +183,10 @@ def test_a_malformed_label_is_a_value_error(text):
         parse_label(text)
 
 
-@given(seeds=st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True), widths=st.lists(st.integers(1, 99), min_size=1))
+@given(
+    seeds=st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True),
+    widths=st.lists(st.integers(1, 99), min_size=1),
+)
 def test_any_valid_grid_is_read_as_written(read_suite, seeds, widths):
     text = changed("seeds = 2", f"seeds = {seeds}").replace("widths = [8]", f"widths = {widths}")
     experiment = read_suite(text).experiments[0]

@@ -112,7 +112,9 @@ def test_the_learning_rate_falls_as_the_schedule_says(read_suite, registry, digi
 
 
 @pytest.mark.parametrize("loss", ["softmax", "center", "l_softmax", "w_softmax"])
-def test_refining_a_shared_warm_start_equals_training_both_phases_in_one_go(tmp_path, read_suite, registry, digits, loss):
+def test_refining_a_shared_warm_start_equals_training_both_phases_in_one_go(
+    tmp_path, read_suite, registry, digits, loss
+):
     text = SMALL.replace('"w_softmax"]', '"center", "l_softmax", "w_softmax"]') + "warm_start = { steps = 5 }\n"
     cells = plan(read_suite(text))
     warm, cell = cells[0], next(cell for cell in cells if cell.loss.label == loss and cell.kind == "train")

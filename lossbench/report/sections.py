@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -113,22 +114,25 @@ def against_baseline(results: Results) -> Section:
     if svg := figures.differences(results, "accuracy", f"accuracy minus {baseline}, points", margin):
         band = f"the band is ±{margin:g} points, a filled dot is a difference after Holm's adjustment."
         blocks.append(Figure("differences", svg, f"Difference from {baseline} with 95 % interval; {band}"))
-    frame = results.comparisons[results.comparisons["metric"] == "accuracy"]
-    for experiment, group in _by_experiment(frame):
-        rows = [
-            {
-                "loss": row["loss"],
-                "M": str(row["width"]),
-                "Δ points [95 % interval]": words.difference(row, unit=False),
-                "p (Holm)": words.p_value(row["p_holm"]),
-                "d_z": words.number(row["dz"]),
-                "p (TOST)": words.p_value(row["tost_p"]),
-                "r of seeds": words.number(row["correlation"]),
-                "verdict": row["verdict"],
-                "seeds needed": words.whole(row["seeds_needed"]),
-            }
-            for row in group.to_dict("records")
-        ]
+    compared = {_place(row): row for row in results.comparisons.to_dict("records") if row["metric"] == "accuracy"}
+    for experiment, group in _by_experiment(results.main):
+        rows = []
+        for row in group.to_dict("records"):
+            found = compared.get(_place(row), {"delta": None, "low": None, "unit": ""})
+            rows.append(
+                {
+                    "loss": row["loss"],
+                    "M": words.width(row),
+                    "accuracy, %": words.number(row["accuracy"]),
+                    "Δ points [95 % interval]": words.difference(found, unit=False),
+                    "p (Holm)": words.p_value(found.get("p_holm")),
+                    "d_z": words.number(found.get("dz")),
+                    "p (TOST)": words.p_value(found.get("tost_p")),
+                    "r of seeds": words.number(found.get("correlation")),
+                    "verdict": "baseline" if row["loss"] == baseline else found.get("verdict", "not compared"),
+                    "seeds needed": words.whole(found.get("seeds_needed")),
+                }
+            )
         if group["classes"].nunique() > 1:
             rows = [{"C": str(k), **row} for k, row in zip(group["classes"], rows, strict=True)]
         caption = f"{experiment}: each loss minus {baseline}, paired by seed."
@@ -233,6 +237,11 @@ def environment(results: Results) -> Section:
 
 
 SECTIONS = (findings, validity, claims, main_table, against_baseline, width, cost, published, environment)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Which loss at which point a row is about."""
+    return tuple(row[name] for name in (*POINT, "loss"))
 
 
 def _by_experiment(frame: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
