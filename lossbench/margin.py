@@ -8,7 +8,7 @@ replace_target(logits, labels, t)   the logits with the target column replaced
 Annealing(…)                        λ that falls as training goes on
 cosines(features, weight)           cos θ of every feature with every class, in one differentiable step
 sine(cosine)                        sin θ from cos θ, with a finite gradient at cos θ = ±1
-arc_margin(cosine, m)               ArcFace's cos(θ + m), without acos
+arc_margin(cosine, m)               ArcFace's cos(θ + m), without acos; arc_margin_and_slope gives its derivative, too
 margin_cross_entropy(c, labels, t, s)   cross entropy of s·cosines with the target's column replaced
 margin_softmax(x, weight, labels, …)    all of this in one step, for a margin that depends on the target's cosine alone
 """
@@ -173,7 +173,7 @@ def _cosines_backward(
     w_inverse: Tensor,
     share: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """With h_ij = g_ij / ‖x_i‖‖w_j‖, g the gradient of c:  ∂x_i = Σ_j h_ij w_j − x_i Σ_j g_ij c_ij / ‖x_i‖²; ∂w alike."""
+    """∂x_i = Σ_j h_ij w_j − x_i Σ_j g_ij c_ij / ‖x_i‖² with h_ij = g_ij / ‖x_i‖‖w_j‖, g the gradient of c; ∂w alike."""
     w = weight.flatten(0, -2)
     per_length, product = gradient * x_inverse, gradient * cosine
     along_x = product.sum(1, keepdim=True) * x_inverse**2
@@ -277,7 +277,7 @@ Margin = Callable[[Tensor], tuple[Tensor, Tensor | float]]
 def margin_softmax(features: Tensor, weight: Tensor, labels: Tensor, margin: Margin, s: float) -> Tensor:
     """Cross entropy of s·cosines, the target's moved by a fixed margin; the whole loss as one differentiable step.
 
-    The same as `cosines` → gather → margin → `margin_cross_entropy`, in about two thirds of the time when the batch is
+    The same as `cosines` → gather → margin → `margin_cross_entropy`, in about four fifths of the time when the batch is
     small. `margin` maps the target cosines (B) to (the moved ones, their derivative).
     """
     loss: Tensor = _MarginSoftmax.apply(features, weight, labels, margin, s)
