@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lossbench.engines.local import Event
+    from lossbench.report import Report
 
 __all__ = ["create_backbone", "create_loss", "load_dataset", "load_records", "run"]
 
@@ -60,12 +61,12 @@ class Job:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended: the run folder, the statuses of its cells, the files of its report."""
+    """How a run ended: the run folder, the statuses of its cells, its report."""
 
     folder: Path
     statuses: dict[str, str]
     unfinished: list[tuple[Cell, str]]  # cells without a `done` record, with their status
-    report: dict[str, Path]
+    report: Report | None
 
     @property
     def records(self) -> pandas.DataFrame:
@@ -154,12 +155,12 @@ def run(
     records, _ = store.scan()
     statuses = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in job.chosen}
     unfinished = [(cell, statuses[cell.key]) for cell in job.chosen if statuses[cell.key] != "done"]
-    written: dict[str, Path] = {}
+    report = None
     if reports is not None:
         from lossbench.report import write
 
-        written = write([store.root], Path(reports))
-    return RunResult(store.root, statuses, unfinished, written)
+        report = write([store.root], reports)
+    return RunResult(store.root, statuses, unfinished, report)
 
 
 def _to_do(cells: list[Cell], records: dict[str, Any], *, force: bool, retry_failed: bool) -> list[Cell]:

@@ -1,4 +1,6 @@
-"""The command line, the only place that prints. Heavy imports are inside commands, so that `--help` is instant."""
+"""The command line: what may be asked. `screen` prints the answers. Heavy imports are inside commands, so that
+`--help` is instant.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,14 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from lossbench import screen
 from lossbench.errors import LossbenchError, StoreError
-
-if TYPE_CHECKING:
-    from lossbench.api import Job, RunResult
-
-DONE, UNFINISHED, WRONG, INTERRUPTED = 0, 1, 2, 130
+from lossbench.screen import DONE, INTERRUPTED, WRONG
 
 
 def main() -> None:
@@ -56,6 +54,8 @@ def cli() -> None:
     lossbench plan quick                what would be trained
     lossbench list losses               the losses there are
     lossbench info loss w_softmax       one of them, with its options
+    lossbench check                     do they keep the contract of a loss?
+    lossbench new loss my_loss          write losses/my_loss.py, ready to be changed
     """
 
 
@@ -112,15 +112,15 @@ def run(
 
     Exit code 0: every cell is done. 1: some cell did not finish. 2: the request is wrong and nothing ran.
     """
-    from lossbench import api
+    from lossbench import api, progress
 
     seconds = _seconds(timeout)
     if force and retry_failed:
         raise click.UsageError("--force and --retry-failed exclude each other.")
     if dry_run:
-        _show_plan(api.prepare(suite, **selection), out)
+        screen.show_plan(api.prepare(suite, **selection), out)
         return DONE
-    with _progress(quiet) as watch:
+    with progress.watching(quiet=quiet, terminal=sys.stderr.isatty()) as watch:
         result = api.run(
             suite,
             out=out,
@@ -136,8 +136,8 @@ def run(
             **selection,
         )
     if not quiet:
-        _show_result(result)
-    return _show_unfinished(result)
+        screen.show_result(result)
+    return screen.show_unfinished(result)
 
 
 @cli.command()
@@ -148,7 +148,7 @@ def plan(suite: str, out: str | None, **selection: Any) -> None:
     """Show the cells that SUITE means, and which of them are done. Trains and writes nothing."""
     from lossbench import api
 
-    _show_plan(api.prepare(suite, **selection), out)
+    screen.show_plan(api.prepare(suite, **selection), out)
 
 
 @cli.command(name="list")
@@ -204,38 +204,39 @@ def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
 
 
 @cli.command()
+@click.argument("targets", nargs=-1, metavar="[NAME|FILE]…")
+@click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every finding, not only the faults.")
+def check(targets: tuple[str, ...], plugins: tuple[str, ...], verbose: bool) -> int:
+    """Test whether losses keep the contract: names, plugin files, or (without any) all losses in sight.
+
+    Exit code 0: no fault. 1: some loss has one. 2: the request is wrong.
+    """
+    from lossbench.check import check_names
+    from lossbench.registry import Registry
+
+    return screen.show_findings(check_names(Registry(Path(folder) for folder in plugins), targets), verbose)
+
+
+@cli.command()
+@click.argument("kind", type=click.Choice(["loss"]))
+@click.argument("name")
+@click.option("--into", metavar="DIR", default=".", show_default=True, help="The folder that holds losses/.")
+def new(kind: str, name: str, into: str) -> None:
+    """Write the file of a new loss, working and ready to be changed, to DIR/losses/NAME.py."""
+    from lossbench.scaffold import new_loss
+
+    path = new_loss(name, into)
+    click.echo(f"{path}\ntest it with: lossbench check {path}")
+
+
+@cli.command()
 @click.argument("run_folder", metavar="RUN")
 def status(run_folder: str) -> int:
     """Show how the cells of RUN (a run folder, or the name of a suite run here) ended."""
-    import rich.box
-    import rich.table
-
     from lossbench.store import Store
 
-    store = Store(_run_folder(run_folder))
-    outline, cells = store.plan()
-    records, damaged = store.scan()
-    states = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in cells}
-    columns = ["done", *sorted(set(states.values()) - {"done"})]
-    table = rich.table.Table(
-        title=f"{outline.title} ({store.root})", box=rich.box.SIMPLE_HEAD, title_justify="left", title_style="bold"
-    )
-    table.add_column("experiment")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for experiment in dict.fromkeys(cell.experiment for cell in cells):
-        mine = {cell.key for cell in cells if cell.experiment == experiment}
-        table.add_row(experiment, *(str(sum(states[key] == column for key in mine)) for column in columns))
-    _console().print(table)
-    for name, why in damaged.items():
-        click.echo(f"damaged: {store.cells / name}: {why}")
-    stale = len(records.keys() - states.keys())
-    if stale:
-        click.echo(f"{stale} records belong to older versions of this suite or its plugins and are not counted.")
-    failed = {cell.key: cell for cell in cells if states[cell.key] not in ("done", "missing")}
-    for key, cell in failed.items():
-        click.echo(f"{states[key]}: {cell.title}\n    {_last_line(records[key]['error'])}\n    log: {store.log(key)}")
-    return DONE if set(states.values()) == {"done"} else UNFINISHED
+    return screen.show_status(Store(_run_folder(run_folder)))
 
 
 @cli.command()
@@ -245,9 +246,7 @@ def report(runs: tuple[str, ...], reports: str) -> None:
     """Write the report of RUN… (run folders, or names of suites run here) again from their records."""
     from lossbench.report import write
 
-    written = write([_run_folder(run) for run in runs], reports)
-    _show_report(list(map(_run_folder, runs)))
-    _show_paths(written)
+    screen.show_report(write([_run_folder(run) for run in runs], reports))
 
 
 @cli.command()
@@ -259,101 +258,6 @@ def schema() -> None:
     from lossbench.suite import json_schema
 
     click.echo(json.dumps(json_schema(Registry()), indent=2, ensure_ascii=False))
-
-
-# --- what people see ----------------------------------------------------------------------------------------------
-
-
-def _console() -> Any:
-    import rich.console
-
-    terminal = sys.stdout.isatty()
-    return rich.console.Console(highlight=False, width=None if terminal else 160, soft_wrap=not terminal)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Any]:
-    from lossbench import progress
-
-    with progress.watching(quiet=quiet, terminal=sys.stderr.isatty()) as watch:
-        yield watch
-
-
-def _show_plan(job: Job, out: str | None) -> None:
-    import rich.box
-    import rich.table
-
-    from lossbench.store import Store
-
-    outline = job.suite.outline
-    store = Store(out or Path("runs") / outline.name)
-    records, _ = store.scan()
-    chosen = {cell.key for cell in job.chosen}
-    table = rich.table.Table(title=outline.title, box=rich.box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for column in ("experiment", "dataset", "backbone"):
-        table.add_column(column, overflow="fold")
-    for column in ("widths", "losses", "seeds", "cells", "warm starts", "timing", "done"):
-        table.add_column(column, justify="right")
-    for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
-        mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
-        if not mine:
-            continue
-        trained = [cell for cell in mine if cell.kind == "train"]
-        table.add_row(
-            experiment,
-            ", ".join(dict.fromkeys(cell.dataset.label for cell in mine)),
-            mine[0].backbone.label,
-            ", ".join(map(str, dict.fromkeys(cell.width for cell in mine))),
-            str(len({cell.loss.label for cell in trained})),
-            str(len({cell.seed for cell in trained})),
-            *(str(sum(cell.kind == kind for cell in mine)) for kind in ("train", "warm", "timing")),
-            str(sum(cell.key in records for cell in mine)),
-        )
-    _console().print(table)
-    todo = [cell for cell in job.chosen if cell.key not in records]
-    steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
-    click.echo(f"{len(todo)} of {len(job.chosen)} cells to train, {steps:,} steps, in {store.root}")
-    warm = [cell for cell in job.chosen if cell.kind == "warm"]
-    users = [cell for cell in job.chosen if cell.warm and cell.kind == "train"]
-    if warm:
-        saved = sum(cell.warm.steps for cell in users if cell.warm) - sum(cell.schedule.steps for cell in warm)
-        click.echo(f"{len(warm)} warm starts are shared by {len(users)} cells, which saves {saved:,} steps")
-
-
-def _show_result(result: RunResult) -> None:
-    if result.report:
-        _show_report([result.folder])
-        _show_paths(result.report)
-    click.echo(f"records  {result.folder}")
-
-
-def _show_report(runs: list[Path]) -> None:
-    from lossbench.report.analysis import analyse
-    from lossbench.report.render import terminal
-    from lossbench.report.sections import sections
-
-    console = _console()
-    for part in terminal(sections(analyse(runs)), ["comparisons", "claims", "findings"]):
-        console.print(part)
-
-
-def _show_paths(written: dict[str, Path]) -> None:
-    click.echo(f"\nreport   {written['summary.md']}\npage     {written['report.html']}")
-
-
-def _show_unfinished(result: RunResult) -> int:
-    from lossbench.store import Store
-
-    store = Store(result.folder)
-    for cell, state in result.unfinished[:20]:
-        record = store.read(cell.key)
-        why = f": {_last_line(record['error'])}\n    log: {store.log(cell.key)}" if record else ""
-        click.echo(f"{state}: {cell.title}{why}", err=True)
-    if (more := len(result.unfinished) - 20) > 0:
-        click.echo(f"… and {more} more; `lossbench status {result.folder}` lists them", err=True)
-    if any(state in ("failed", "oom", "timeout") for _, state in result.unfinished):
-        click.echo("`--retry-failed` trains these again", err=True)
-    return UNFINISHED if result.unfinished else DONE
 
 
 def _run_folder(named: str) -> Path:
@@ -375,10 +279,6 @@ def _suite_titles() -> Iterator[tuple[str, str]]:
     for name, path in built_in().items():
         found = re.search(r'^title\s*=\s*"(.*)"', path.read_text(encoding="utf-8"), flags=re.MULTILINE)
         yield name, found[1] if found else ""
-
-
-def _last_line(error: str | None) -> str:
-    return (error or "").strip().splitlines()[-1] if (error or "").strip() else ""
 
 
 def _seconds(text: str | None) -> float | None:

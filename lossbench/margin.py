@@ -3,7 +3,7 @@
 check_labels(labels, classes)       refuse bad labels with a sentence instead of a device assert
 init_weight(classes, features)      class weights with Xavier initialisation
 full_precision(scores)              float32 at least, for what goes into a softmax
-psi(cosine, m)                      the angular margin of L-Softmax and A-Softmax, without acos
+psi_and_slope(cosine, m)            the angular margin of L-Softmax and A-Softmax, without acos
 replace_target(logits, labels, t)   the logits with the target column replaced
 Annealing(…)                        λ that falls as training goes on
 cosines(features, weight)           cos θ of every feature with every class, in one differentiable step
@@ -51,31 +51,29 @@ def full_precision(scores: Tensor) -> Tensor:
     return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
 
 
-def psi(cosine: Tensor, m: int) -> Tensor:
-    """ψ(θ) = (−1)^k cos(mθ) − 2k with k = ⌊mθ/π⌋, from c = cos θ, for m = 1…4.
+def psi_and_slope(c: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """ψ(θ) = (−1)^k cos(mθ) − 2k with k = ⌊mθ/π⌋, from c = cos θ, for m = 1…4, and its derivative by c.
 
     cos(mθ) is the Chebyshev polynomial T_m(c), and which of its arcs θ lies on is told by signs, so there is no acos
-    and the gradient is finite at c = ±1. ψ is continuous and falls from 1 to 1 − 2m on [0, π].
+    and the slope is finite at c = ±1. ψ is continuous and falls from 1 to 1 − 2m on [0, π].
     """
-    c = cosine
     if m == 1:
-        return c
-    s0 = _sign(c)
+        return c, torch.ones_like(c)
+    s0, square = _sign(c), c * c
     if m == 2:
-        return 2 * s0 * c * c - 1
+        return 2 * s0 * square - 1, 4 * s0 * c
     if m == 3:
-        s1 = _sign(c.abs() - 0.5)
-        return s1 * (4 * c * c - 3) * c + s0 * (1 + s1) - 2
+        s1 = _sign(square - 0.25)
+        return s1 * (4 * square - 3) * c + s0 * (1 + s1) - 2, s1 * (12 * square - 3)
     if m == 4:
-        square = c * c
         s3 = s0 * _sign(2 * square - 1)
-        return s3 * (8 * square * (square - 1) + 1) + 2 * s0 + s3 - 3
+        return s3 * (8 * square * (square - 1) + 1) + 2 * s0 + s3 - 3, s3 * (32 * square - 16) * c
     raise ValueError(f"m must be 1, 2, 3 or 4, got {m}")
 
 
 def _sign(value: Tensor) -> Tensor:
     """+1 where value ≥ 0, else −1: torch.sign's 0 would drop a term exactly at an arc's end."""
-    return torch.where(value.detach() < 0, -1.0, 1.0).to(value.dtype)
+    return (value >= 0).to(value.dtype).mul_(2).sub_(1)
 
 
 def replace_target(logits: Tensor, labels: Tensor, target: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ Liu, Wen, Yu, Li, Raj & Song, "SphereFace: Deep Hypersphere Embedding for Face R
 
 import torch.nn.functional as F
 from torch import nn
-from torch.linalg import vector_norm
 
-from lossbench.margin import Annealing, check_labels, full_precision, init_weight, psi, replace_target
+from lossbench.fused import angular_softmax
+from lossbench.margin import Annealing, check_labels, init_weight, psi_and_slope
 
 MARGIN_OFF = {"m": 1}
 MARGIN_OFF_EQUALS = "softmax[normalize=true]"
@@ -43,13 +43,13 @@ class Loss(nn.Module):
 
     def forward(self, features, labels):
         check_labels(labels, len(self.weight))
-        logits = full_precision(self.logits(features))
-        target = logits.gather(1, labels[:, None])[:, 0]
-        norm = vector_norm(full_precision(features), dim=1)
-        cosine = (target / norm.clamp_min(1e-12)).clamp(-1, 1)
+        return angular_softmax(features, self.weight, labels, self._target, unit=True)
+
+    def _target(self, cosine):
+        """(λ cos θ + ψ(θ)) / (1 + λ) and its derivative by cos θ."""
+        value, slope = psi_and_slope(cosine, self.m)
         lam = self.annealing.value
-        target = (lam * target + norm * psi(cosine, self.m)) / (1 + lam)
-        return F.cross_entropy(replace_target(logits, labels, target), labels)
+        return (value + lam * cosine) / (1 + lam), (slope + lam) / (1 + lam)
 
     def begin(self, steps):
         self.annealing.begin(steps)

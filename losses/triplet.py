@@ -50,7 +50,6 @@ class Loss(nn.Module):
         mates = labels[:, None] == labels
         strangers, order = distance.masked_fill(mates, math.inf).sort(1)
         further = torch.searchsorted(strangers, distance, right=True)  # the first one further away than the mate
-        place = further.clamp_max_(len(labels) - 1)
-        nearest = strangers.gather(1, place)
-        semi_hard = (nearest > distance) & (nearest < distance + self.m)
-        return semi_hard & mates.fill_diagonal_(False), order.gather(1, place)
+        further.clamp_max_(len(labels) - 1)  # only a NaN sorts past the end: the anchor itself stands there with ∞
+        semi_hard = strangers.gather(1, further) < distance + self.m
+        return semi_hard & mates.fill_diagonal_(False), order.gather(1, further)

@@ -20,7 +20,7 @@ Value and gradient come from one `autograd.Function`: one product for the scores
 backward that never normalises W but folds the norms into B×C factors. With few classes (C ≤ B) the Gram matrix is taken
 over classes, C×C. No B×C×M tensor, 2.0× the arithmetic of plain softmax at large C.
 
-Li & Wang, "Learning Discriminative Features via Weights-biased Softmax Loss".
+Li & Wang, "Learning Discriminative Features via Weights-biased Softmax Loss", 2019 (arXiv:1904.11138).
 """
 
 from typing import Literal
@@ -113,7 +113,9 @@ class _WSoftmax(torch.autograd.Function):
         if ctx.bounded:  # where the radicand is kept at its bound, G has no say
             d_gram.masked_fill_(r * r * SMALLEST_RADICAND >= 0.999, 0)
         d_z_of_weights = d_z
-        if ctx.gradient != "exact":  # the true weight learns from its own score alone, not from the rivals that lean on it
+        if (
+            ctx.gradient != "exact"
+        ):  # the true weight learns from its own score alone, not from the rivals that lean on it
             fixed = d_z if ctx.gradient == "fixed_bias" else torch.zeros_like(d_z)
             d_z_of_weights = fixed.scatter(1, column, d_z.gather(1, column) * (1 + alpha))
         d_z.scatter_add_(1, column, d_z.sum(1, keepdim=True).mul_(alpha))

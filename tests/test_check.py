@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lossbench.check import check, check_names
-from lossbench.check_margin import EXCUSABLE
+from lossbench.check.margin import EXCUSABLE
 from lossbench.errors import PluginError
 from lossbench.registry import Plugin, Registry
 
@@ -228,6 +228,15 @@ BROKEN = {
         [(RETURN, RETURN.rstrip("\n") + " * (1 + 0.1 * labels.float().mean())\n")],
     ),
     "a detached target": ("gradient", [(TARGET, TARGET.replace("score -", "score.detach() * 0.5 + score * 0.5 -"))]),
+    "a target detached only where there are more classes than examples": (
+        "gradient",
+        [
+            (
+                TARGET,
+                "        if 1 < len(score) < len(self.weight):\n            score = score.detach()\n" + TARGET,
+            )
+        ],
+    ),
     "a stray copy of the features": (
         "owned memory",
         [(CHECK, CHECK + "        self.last = features.detach()\n")],

@@ -176,7 +176,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     parent = subprocess.Popen(
         command("run", suite, "--no-report"), cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    wait_until(lambda: (tmp_path / "runs/small/plan.json").exists())
+    wait_until((tmp_path / "runs/small/plan.json").exists)
     time.sleep(1.0)
     os.killpg(parent.pid, signal.SIGINT)
     _, stderr = parent.communicate(timeout=60)

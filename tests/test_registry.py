@@ -43,7 +43,7 @@ def test_a_file_that_fails_on_import_leaves_no_module_behind(tmp_path):
     (tmp_path / "losses").mkdir()
     (tmp_path / "losses" / "failing.py").write_text('"""x"""\nimport a_module_that_is_not_there\nclass Loss: ...\n')
     plugin = Registry([tmp_path]).find("loss", "failing")
-    with pytest.raises(PluginError, match="fails on import \\(ModuleNotFoundError"):
+    with pytest.raises(PluginError, match=r"fails on import \(ModuleNotFoundError"):
         plugin.load()
     assert not [name for name in sys.modules if "failing" in name]
 
@@ -79,7 +79,7 @@ def test_editing_a_file_changes_its_source_hash(tmp_path):
 
 
 def test_an_unknown_name_suggests_the_nearest(registry):
-    with pytest.raises(PluginError, match="unknown loss 'arc_softmax'; did you mean '.*softmax'"):
+    with pytest.raises(PluginError, match=r"unknown loss 'arc_softmax'; did you mean '.*softmax'"):
         registry.find("loss", "arc_softmax")
 
 

@@ -148,10 +148,25 @@ def test_claims_are_judged_in_their_direction(results):
 
 def test_the_files_have_their_public_columns(report):
     comparisons = pd.read_csv(report / "comparisons.csv")
-    public = "experiment metric loss baseline n delta low high p p_holm dz tost_p verdict seeds_needed".split()
+    public = [
+        "experiment",
+        "metric",
+        "loss",
+        "baseline",
+        "n",
+        "delta",
+        "low",
+        "high",
+        "p",
+        "p_holm",
+        "dz",
+        "tost_p",
+        "verdict",
+        "seeds_needed",
+    ]
     assert list(comparisons.columns[: len(public)]) == public
     claims = pd.read_csv(report / "claims.csv")
-    assert list(claims.columns[:8]) == "text experiment metric verdict delta low high n".split()
+    assert list(claims.columns[:8]) == ["text", "experiment", "metric", "verdict", "delta", "low", "high", "n"]
     records = pd.read_csv(report / "records.csv")
     assert len(records) == 8 * 2 * 4 + 2
     assert {"key", "status", "label", "seed", "accuracy"} <= set(records.columns)

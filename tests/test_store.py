@@ -48,7 +48,21 @@ def test_record_json_has_the_public_fields(store, suite_and_cells):
     record, bits = done(suite_and_cells[1][1])
     store.write(record, bits)
     found = json.loads((store.cells / record.cell.key / "record.json").read_text())
-    public = "key status error cell label correct total accuracy seconds bytes angles curve environment".split()
+    public = [
+        "key",
+        "status",
+        "error",
+        "cell",
+        "label",
+        "correct",
+        "total",
+        "accuracy",
+        "seconds",
+        "bytes",
+        "angles",
+        "curve",
+        "environment",
+    ]
     assert set(public) <= set(found)
     cell = {"experiment", "dataset", "backbone", "width", "classes", "loss", "options", "seed", "kind"}
     assert set(found["cell"]) == cell
@@ -123,9 +137,8 @@ def test_leftovers_of_dead_writers_are_swept_but_not_those_of_living_ones(store)
 
 
 def test_a_claim_excludes_others_until_it_is_let_go(store):
-    with store.claim("k") as first:
-        with Store(store.root).claim("k") as second:
-            assert (first, second) == (True, False)
+    with store.claim("k") as first, Store(store.root).claim("k") as second:
+        assert (first, second) == (True, False)
     with Store(store.root).claim("k") as third:
         assert third
 

@@ -10,13 +10,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lossbench.errors import StoreError
 
+if TYPE_CHECKING:
+    from lossbench.report.blocks import Section
 
-def write(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> dict[str, Path]:
-    """Write the report of one or more run folders of a suite into `out`; the files, by name."""
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was written: what it says, and its files by name."""
+
+    sections: Sequence[Section]
+    files: dict[str, Path]
+
+
+def write(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Report:
+    """Write the report of one or more run folders of a suite into `out`."""
     from lossbench.report import render
     from lossbench.report.analysis import analyse
     from lossbench.report.sections import sections
@@ -41,4 +54,4 @@ def write(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -
     except OSError as error:
         place = error.filename or out
         raise StoreError(f"{place}: the report cannot be written ({error.strerror}); the records are safe") from error
-    return {name: out / name for name in files}
+    return Report(parts, {name: out / name for name in files})

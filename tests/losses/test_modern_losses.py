@@ -307,6 +307,9 @@ def test_adaface_moves_its_statistics_once_a_step():
     norms = x.detach().norm(dim=1)
     assert loss.mean.item() == pytest.approx(10 + norms.mean().item() / 2, abs=1e-12)
     assert loss.std.item() == pytest.approx(50 + norms.std().item() / 2, abs=1e-12)
+    moved = loss.mean.item()
+    loss.advance()  # a step without a forward changes nothing
+    assert loss.mean.item() == moved
 
 
 def test_adaface_keeps_its_spread_on_a_batch_of_one():

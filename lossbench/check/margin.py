@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from lossbench.check_subject import (
+from lossbench.check.subject import (
     TRUE_NORM,
     NotApplicable,
     Subject,

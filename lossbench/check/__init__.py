@@ -12,7 +12,7 @@ the top level of its file, so that the kit can hold it to them:
 
 MARGIN_OFF opens the tests of the margin: it must change loss and gradient, leave prediction alone, and the loss must be
 continuous and never fall as a feature turns away from its class weight. BY_DESIGN turns the failure of a property (one
-of check_margin.EXCUSABLE; of one variant when written `property[option=value]`) into a fact with that explanation.
+of margin.EXCUSABLE; of one variant when written `property[option=value]`) into a fact with that explanation.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from typing import Literal
 
 from torch import nn
 
-from lossbench import check_contract as contract
-from lossbench import check_margin as margin
-from lossbench import check_numerics as numerics
-from lossbench.check_subject import NotApplicable, Subject, isolated
+from lossbench.check import contract, margin, numerics
+from lossbench.check.subject import NotApplicable, Subject, isolated
 from lossbench.errors import LossbenchError, PluginError, nearest
 from lossbench.labels import label
 from lossbench.registry import Plugin, Registry

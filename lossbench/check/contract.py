@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lossbench.check_subject import (
+from lossbench.check.subject import (
     CLASSES,
     SIZE,
     TRUE_NORM,

@@ -1,0 +1,160 @@
+"""What people see in the terminal: plans, results, statuses, findings. `cli` asks, this prints."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from lossbench.api import Job, RunResult
+    from lossbench.check import Finding
+    from lossbench.report import Report
+    from lossbench.store import Store
+
+DONE, UNFINISHED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
+
+
+def console() -> Any:
+    """A terminal's own width, or lines long enough for our tables."""
+    import rich.console
+
+    terminal = sys.stdout.isatty()
+    return rich.console.Console(highlight=False, width=None if terminal else 160, soft_wrap=not terminal)
+
+
+def show_plan(job: Job, out: str | None) -> None:
+    """The grid of every experiment, what of it is done, and what warm starts save."""
+    import rich.box
+    import rich.table
+
+    from lossbench.store import Store
+
+    outline = job.suite.outline
+    store = Store(out or Path("runs") / outline.name)
+    records, _ = store.scan()
+    chosen = {cell.key for cell in job.chosen}
+    table = rich.table.Table(title=outline.title, box=rich.box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for column in ("experiment", "dataset", "backbone"):
+        table.add_column(column, overflow="fold")
+    for column in ("widths", "losses", "seeds", "cells", "warm starts", "timing", "done"):
+        table.add_column(column, justify="right")
+    for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
+        mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
+        if not mine:
+            continue
+        trained = [cell for cell in mine if cell.kind == "train"]
+        table.add_row(
+            experiment,
+            ", ".join(dict.fromkeys(cell.dataset.label for cell in mine)),
+            mine[0].backbone.label,
+            ", ".join(map(str, dict.fromkeys(cell.width for cell in mine))),
+            str(len({cell.loss.label for cell in trained})),
+            str(len({cell.seed for cell in trained})),
+            *(str(sum(cell.kind == kind for cell in mine)) for kind in ("train", "warm", "timing")),
+            str(sum(cell.key in records for cell in mine)),
+        )
+    console().print(table)
+    todo = [cell for cell in job.chosen if cell.key not in records]
+    steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
+    click.echo(f"{len(todo)} of {len(job.chosen)} cells to train, {steps:,} steps, in {store.root}")
+    warm = [cell for cell in job.chosen if cell.kind == "warm"]
+    users = [cell for cell in job.chosen if cell.warm and cell.kind == "train"]
+    if warm:
+        saved = sum(cell.warm.steps for cell in users if cell.warm) - sum(cell.schedule.steps for cell in warm)
+        click.echo(f"{len(warm)} warm starts are shared by {len(users)} cells, which saves {saved:,} steps")
+
+
+def show_result(result: RunResult) -> None:
+    """The table of a run, and the paths it wrote."""
+    if result.report:
+        show_report(result.report)
+    click.echo(f"records  {result.folder}")
+
+
+def show_report(report: Report) -> None:
+    """The verdicts of a report, and where its files are."""
+    from lossbench.report.render import terminal
+
+    screen = console()
+    for part in terminal(report.sections, ["comparisons", "claims", "findings"]):
+        screen.print(part)
+    click.echo(f"\nreport   {report.files['summary.md']}\npage     {report.files['report.html']}")
+
+
+def show_unfinished(result: RunResult) -> int:
+    """The cells that did not finish, each with its reason and log; the exit code of the run."""
+    from lossbench.store import Store
+
+    store = Store(result.folder)
+    for cell, state in result.unfinished[:20]:
+        record = store.read(cell.key)
+        why = f": {_last_line(record['error'])}\n    log: {store.log(cell.key)}" if record else ""
+        click.echo(f"{state}: {cell.title}{why}", err=True)
+    if (more := len(result.unfinished) - 20) > 0:
+        click.echo(f"… and {more} more; `lossbench status {result.folder}` lists them", err=True)
+    if any(state in ("failed", "oom", "timeout") for _, state in result.unfinished):
+        click.echo("`--retry-failed` trains these again", err=True)
+    return UNFINISHED if result.unfinished else DONE
+
+
+def show_status(store: Store) -> int:
+    """How the cells of a run ended, and why those that failed did."""
+    import rich.box
+    import rich.table
+
+    outline, cells = store.plan()
+    records, damaged = store.scan()
+    states = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in cells}
+    columns = ["done", *sorted(set(states.values()) - {"done"})]
+    table = rich.table.Table(
+        title=f"{outline.title} ({store.root})", box=rich.box.SIMPLE_HEAD, title_justify="left", title_style="bold"
+    )
+    table.add_column("experiment")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for experiment in dict.fromkeys(cell.experiment for cell in cells):
+        mine = {cell.key for cell in cells if cell.experiment == experiment}
+        table.add_row(experiment, *(str(sum(states[key] == column for key in mine)) for column in columns))
+    console().print(table)
+    for name, why in damaged.items():
+        click.echo(f"damaged: {store.cells / name}: {why}")
+    stale = len(records.keys() - states.keys())
+    if stale:
+        click.echo(f"{stale} records belong to older versions of this suite or its plugins and are not counted.")
+    failed = {cell.key: cell for cell in cells if states[cell.key] not in ("done", "missing")}
+    for key, cell in failed.items():
+        click.echo(f"{states[key]}: {cell.title}\n    {_last_line(records[key]['error'])}\n    log: {store.log(key)}")
+    return DONE if set(states.values()) == {"done"} else UNFINISHED
+
+
+def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
+    """What the conformance kit found: the faults (or everything) in a table, then a line a loss."""
+    import rich.box
+    import rich.table
+    import rich.text
+
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
+    for column in ("loss", "property", "", "what was found"):
+        table.add_column(column, overflow="fold")
+    for name, mine in found.items():
+        for finding in mine:
+            if verbose or finding.status == "fail":
+                cells = (name, finding.property, finding.status, finding.sentence)
+                table.add_row(*(rich.text.Text(cell) for cell in cells))
+    if table.rows:
+        console().print(table)
+    wide = max(map(len, found), default=0)
+    for name, mine in found.items():
+        counts = Counter(finding.status for finding in mine)
+        said = [f"{counts[status]} {status}" for status in ("fail", "pass", "skip", "fact") if counts[status]]
+        click.echo(f"{name:<{wide}}  {', '.join(said)}")
+    return UNFINISHED if any(finding.status == "fail" for mine in found.values() for finding in mine) else DONE
+
+
+def _last_line(error: str | None) -> str:
+    return (error or "").strip().splitlines()[-1] if (error or "").strip() else ""
