@@ -6,24 +6,19 @@ full_precision(scores)              float32 at least, for what goes into a softm
 psi_and_slope(cosine, m)            the angular margin of L-Softmax and A-Softmax, without acos
 replace_target(logits, labels, t)   the logits with the target column replaced
 Annealing(…)                        λ that falls as training goes on
-cosines(features, weight)           cos θ of every feature with every class, in one differentiable step
 sine(cosine)                        sin θ from cos θ, with a finite gradient at cos θ = ±1
 arc_margin(cosine, m)               ArcFace's cos(θ + m), without acos; arc_margin_and_slope gives its derivative, too
-margin_cross_entropy(c, labels, t, s)   cross entropy of s·cosines with the target's column replaced
-margin_softmax(x, weight, labels, …)    all of this in one step, for a margin that depends on the target's cosine alone
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.linalg import vector_norm
 
 
 def check_labels(labels: Tensor, classes: int) -> None:
@@ -116,77 +111,7 @@ class Annealing(nn.Module):
         self.t, self.pace = int(state["t"]), float(state["pace"])
 
 
-SHORTEST = 1e-12  # a vector no longer than this has no direction
 SMALLEST_SINE = 1e-12  # below it sin θ is a constant: the gradient of √(1 − c²) has no bound there
-
-
-def cosines(features: Tensor, weight: Tensor) -> Tensor:
-    """cos θ_ij (B×C, float32 at least) between the rows of `features` (B×M) and those of `weight` (C×M).
-
-    With K weights a class (K×C×M), the cosine with the nearest of them; if several are, they share the gradient.
-
-    A row without a direction (length ≤ 1e-12) has cosine 0 with everything and gets no gradient: x/‖x‖ would be 0/0,
-    and x/max(‖x‖, ε) would send back a gradient of 1/ε.
-    """
-    cosine: Tensor = _Cosines.apply(features, weight)
-    return cosine
-
-
-class _Cosines(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        cosine, *rest = _cosines(x, weight)
-        ctx.save_for_backward(x, weight, cosine, *rest)
-        return cosine
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        return _cosines_backward(gradient, *ctx.saved_tensors)
-
-
-def _cosines(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """c = x·w / ‖x‖‖w‖ with the lengths divided out of the product, so that no copy of W is normalised.
-
-    Also what the gradient needs: 1/‖x‖, 1/‖w‖ and, with K weights a class, each one's share in the maximum (B×K×C).
-    """
-    w = weight.flatten(0, -2)
-    x_inverse, w_inverse = _inverse_length(x)[:, None], _inverse_length(w)
-    cosine = full_precision(F.linear(x, w)).mul_(w_inverse)
-    share = None
-    if weight.ndim == 3:
-        every = cosine.view(len(x), *weight.shape[:2])
-        cosine = every.amax(1)
-        share = every.sub_(cosine[:, None]).sign_().add_(1)  # 1 for the nearest, else 0; cheaper than a mask
-        share.div_(share.sum(1, keepdim=True))
-    return cosine.mul_(x_inverse), x_inverse, w_inverse, share
-
-
-def _cosines_backward(
-    gradient: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    cosine: Tensor,
-    x_inverse: Tensor,
-    w_inverse: Tensor,
-    share: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """∂x_i = Σ_j h_ij w_j − x_i Σ_j g_ij c_ij / ‖x_i‖² with h_ij = g_ij / ‖x_i‖‖w_j‖, g the gradient of c; ∂w alike."""
-    w = weight.flatten(0, -2)
-    per_length, product = gradient * x_inverse, gradient * cosine
-    along_x = product.sum(1, keepdim=True) * x_inverse**2
-    if share is not None:
-        per_length, product = ((share * part[:, None]).flatten(1) for part in (per_length, product))
-    along_w = (product.sum(0) * w_inverse**2)[:, None]
-    per_length.mul_(w_inverse)
-    to_x = (per_length.to(w.dtype) @ w).addcmul_(x, along_x.to(w.dtype), value=-1)
-    to_w = (per_length.to(x.dtype).T @ x).addcmul_(w, along_w.to(x.dtype), value=-1)
-    return to_x, to_w.view_as(weight)
-
-
-def _inverse_length(rows: Tensor) -> Tensor:
-    """1/‖row‖, or 0 for a row that has no direction."""
-    return F.threshold(vector_norm(full_precision(rows), dim=1), SHORTEST, math.inf).reciprocal()
 
 
 def sine(cosine: Tensor) -> Tensor:
@@ -231,71 +156,3 @@ def arc_margin_and_slope(c: Tensor, m: float | Tensor) -> tuple[Tensor, Tensor]:
     cotangent = c / F.threshold(sin, SMALLEST_SINE, math.inf)  # 0 where c = ±1, instead of ∞
     moved = torch.where(before_turn, c * cos_m - sin * sin_m, c - m * sin_m)
     return moved, torch.where(before_turn, cotangent * sin_m + cos_m, 1.0)
-
-
-def margin_cross_entropy(cosine: Tensor, labels: Tensor, target: Tensor, s: float) -> Tensor:
-    """F.cross_entropy(s * replace_target(cosine, labels, target), labels), as one step that keeps one B×C tensor."""
-    loss: Tensor = _MarginCrossEntropy.apply(cosine, labels, target, s)
-    return loss
-
-
-class _MarginCrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, cosine: Tensor, labels: Tensor, target: Tensor, s: float) -> Tensor:
-        loss, log_probability = _softmax_loss(cosine, labels, target, s)
-        ctx.save_for_backward(log_probability, labels)
-        ctx.s = s
-        return loss
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor, None]:
-        log_probability, labels = ctx.saved_tensors
-        to_cosine, to_target = _softmax_loss_backward(gradient * ctx.s, log_probability, labels)
-        return to_cosine.scatter_(1, labels[:, None], 0), None, to_target, None
-
-
-def _softmax_loss(cosine: Tensor, labels: Tensor, target: Tensor, s: float) -> tuple[Tensor, Tensor]:
-    """The loss and the logarithms of the probabilities (B×C)."""
-    logits = (cosine * s).scatter_(1, labels[:, None], (target * s)[:, None])
-    log_probability = logits.log_softmax(1)
-    return F.nll_loss(log_probability, labels), log_probability
-
-
-def _softmax_loss_backward(gradient: Tensor, log_probability: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """p_j / B for every logit (its value at the label is meaningless), and (p_y − 1) / B for the target's."""
-    part = gradient / len(labels)
-    to_logits = log_probability.exp().mul_(part)
-    return to_logits, to_logits.gather(1, labels[:, None]).squeeze(1) - part
-
-
-Margin = Callable[[Tensor], tuple[Tensor, Tensor | float]]
-
-
-def margin_softmax(features: Tensor, weight: Tensor, labels: Tensor, margin: Margin, s: float) -> Tensor:
-    """Cross entropy of s·cosines, the target's moved by a fixed margin; the whole loss as one differentiable step.
-
-    The same as `cosines` → gather → margin → `margin_cross_entropy`, in about four fifths of the time when the batch is
-    small. `margin` maps the target cosines (B) to (the moved ones, their derivative).
-    """
-    loss: Tensor = _MarginSoftmax.apply(features, weight, labels, margin, s)
-    return loss
-
-
-class _MarginSoftmax(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, margin: Margin, s: float) -> Tensor:
-        cosine, *rest = _cosines(x, weight)
-        moved, ctx.slope = margin(cosine.gather(1, labels[:, None]).squeeze(1))
-        loss, log_probability = _softmax_loss(cosine, labels, moved, s)
-        ctx.save_for_backward(log_probability, labels, x, weight, cosine, *rest)
-        ctx.s = s
-        return loss
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        log_probability, labels, *rest = ctx.saved_tensors
-        to_cosine, to_target = _softmax_loss_backward(gradient * ctx.s, log_probability, labels)
-        to_cosine.scatter_(1, labels[:, None], (to_target * ctx.slope)[:, None])
-        return *_cosines_backward(to_cosine, *rest), None, None, None

@@ -17,7 +17,8 @@ import torch
 from torch import nn
 from torch.linalg import vector_norm
 
-from lossbench.margin import check_labels, cosines, full_precision, init_weight, margin_cross_entropy, sine
+from lossbench.fused import cosines, margin_cross_entropy
+from lossbench.margin import check_labels, full_precision, init_weight, sine
 
 MARGIN_OFF = {"m": 0.0}
 MARGIN_OFF_EQUALS = "normface[s=64.0]"

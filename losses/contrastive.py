@@ -18,6 +18,9 @@ from torch import nn
 
 from lossbench.margin import check_labels, full_precision, init_weight
 
+MARGIN_OFF = {"strength": 0.0}
+MARGIN_OFF_EQUALS = "softmax"
+
 
 class Loss(nn.Module):
     def __init__(self, features: int, classes: int, *, m: float = 1.0, strength: float = 0.05) -> None:

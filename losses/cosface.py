@@ -13,7 +13,8 @@ import math
 
 from torch import nn
 
-from lossbench.margin import check_labels, cosines, init_weight, margin_softmax
+from lossbench.fused import cosines, margin_softmax
+from lossbench.margin import check_labels, init_weight
 
 MARGIN_OFF = {"m": 0.0}
 MARGIN_OFF_EQUALS = "normface[s=64.0]"

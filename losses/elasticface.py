@@ -15,7 +15,8 @@ import math
 import torch
 from torch import nn
 
-from lossbench.margin import arc_margin, check_labels, cosines, init_weight, margin_cross_entropy
+from lossbench.fused import cosines, margin_cross_entropy
+from lossbench.margin import arc_margin, check_labels, init_weight
 
 MARGIN_OFF = {"m": 0.0, "sigma": 0.0}
 MARGIN_OFF_EQUALS = "normface[s=64.0]"

@@ -15,9 +15,11 @@ import math
 from torch import nn
 from torch.linalg import vector_norm
 
-from lossbench.margin import arc_margin, check_labels, cosines, full_precision, init_weight, margin_cross_entropy
+from lossbench.fused import cosines, margin_cross_entropy
+from lossbench.margin import arc_margin, check_labels, full_precision, init_weight
 
-MARGIN_OFF = {"m_low": 0.0, "m_high": 0.0}
+MARGIN_OFF = {"m_low": 0.0, "m_high": 0.0, "strength": 0.0}
+MARGIN_OFF_EQUALS = "normface[s=64.0]"
 BY_DESIGN = {"continuous": "past θ = π − m the published target drops by a jump and falls on"}
 
 

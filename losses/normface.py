@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lossbench.margin import check_labels, cosines, init_weight
+from lossbench.fused import cosines
+from lossbench.margin import check_labels, init_weight
 
 
 class Loss(nn.Module):

@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lossbench.margin import check_labels, cosines, init_weight, replace_target
+from lossbench.fused import cosines
+from lossbench.margin import check_labels, init_weight, replace_target
 
 MARGIN_OFF = {"m": 0.0}
 

@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lossbench.margin import check_labels, cosines, init_weight, replace_target, sine
+from lossbench.fused import cosines
+from lossbench.margin import check_labels, init_weight, replace_target, sine
 
 MARGIN_OFF = {"m": 1.0}
 MARGIN_OFF_EQUALS = "normface[s=30.0]"

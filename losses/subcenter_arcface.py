@@ -15,7 +15,8 @@ import math
 import torch
 from torch import nn
 
-from lossbench.margin import arc_margin_and_slope, check_labels, cosines, init_weight, margin_softmax
+from lossbench.fused import cosines, margin_softmax
+from lossbench.margin import arc_margin_and_slope, check_labels, init_weight
 
 MARGIN_OFF = {"m": 0.0}
 BY_DESIGN = {"continuous": "past θ = π − m the published target drops by a jump and falls on"}

@@ -16,7 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lossbench.margin import check_labels, cosines, full_precision, init_weight
+from lossbench.fused import cosines
+from lossbench.margin import check_labels, full_precision, init_weight
+
+MARGIN_OFF = {"strength": 0.0}
+MARGIN_OFF_EQUALS = "softmax"
 
 
 class Loss(nn.Module):

@@ -90,10 +90,10 @@ class _WSoftmax(torch.autograd.Function):
         r = r[labels] if few_classes else r
         target = z.gather(1, column)
         leaning = torch.add(z, target, alpha=alpha).mul_(r)
-        normaliser = leaning.logsumexp(1, keepdim=True)
-        ctx.save_for_backward(features, weight, column, inverse, gram, z, leaning, r, normaliser)
+        log_probability = F.log_softmax(leaning, dim=1)
+        ctx.save_for_backward(features, weight, column, inverse, gram, z, leaning, r, log_probability)
         ctx.alpha, ctx.gradient, ctx.few_classes = alpha, gradient, few_classes
-        return (normaliser - target).mean()
+        return -log_probability.gather(1, column).mean()
 
     @staticmethod
     @once_differentiable
@@ -103,11 +103,9 @@ class _WSoftmax(torch.autograd.Function):
         The entries j = y need no care of their own: r_yy (1 + α) = 1, and G_yy = 1 pulls ŵ_y along itself, which the
         normalisation of ŵ removes. Like G's, z's pull on ŵ_j loses its part along ŵ_j: that is `radial`.
         """
-        features, weight, column, inverse, gram, z, leaning, r, normaliser = ctx.saved_tensors
+        features, weight, column, inverse, gram, z, leaning, r, log_probability = ctx.saved_tensors
         labels, alpha = column[:, 0], ctx.alpha
-        step = upstream / len(features)
-        g = torch.sub(leaning, normaliser).exp_().mul_(step)
-        g.scatter_add_(1, column, (-step).to(g.dtype).expand_as(column))
+        g = log_probability.exp().scatter_(1, column, -1, reduce="add").mul_(upstream / len(features))
         d_z = g.mul_(r)
         d_gram = (d_z * leaning).mul_(r).mul_(-alpha)
         if ctx.bounded:  # where the radicand is kept at its bound, G has no say

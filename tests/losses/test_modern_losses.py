@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lossbench.margin import arc_margin, cosines, margin_cross_entropy, replace_target
+from lossbench.fused import cosines, margin_cross_entropy
+from lossbench.margin import arc_margin, replace_target
 from lossbench.registry import Registry
 
 with warnings.catch_warnings():
