@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -272,15 +272,21 @@ class Cell:
         canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()[:20]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, where: bool = False) -> dict[str, Any]:
+        """Plain data; `where` keeps the place in the suite file that named each plugin, which no record needs."""
+
+        def plain(spec: Spec) -> dict[str, Any]:
+            fields = {"name": spec.name, "options": dict(spec.options), "label": spec.label, "source": spec.source}
+            return fields | ({"where": spec.where} if where else {})
+
         data = {name: getattr(self, name) for name in ("experiment", "kind", "width", "classes", "seed", "threads")}
         return data | {
             "key": self.key,
-            "dataset": asdict(self.dataset),
-            "backbone": asdict(self.backbone),
-            "losses": [asdict(spec) for spec in self.losses],
+            "dataset": plain(self.dataset),
+            "backbone": plain(self.backbone),
+            "losses": [plain(spec) for spec in self.losses],
             "schedule": self.schedule.model_dump(),
-            "warm": self.warm and asdict(self.warm),
+            "warm": self.warm and {"loss": plain(self.warm.loss), "steps": self.warm.steps},
             "timing": self.timing and self.timing.model_dump(),
         }
 

@@ -105,7 +105,7 @@ def preflight(server: Server, cells: Sequence[Cell], registry: Registry, data: P
         reply, log = Path(folder, "reply.json"), Path(folder, "log")
         job = {
             "task": "preflight",
-            "cells": [cell.to_json() for cell in distinct.values()],
+            "cells": [cell.to_json(where=True) for cell in distinct.values()],
             "data": str(data),
             "plugins": [str(folder) for folder in registry.folders],
             "reply": str(reply),
