@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,38 +27,71 @@ def console() -> Any:
     return rich.console.Console(highlight=False, width=None if terminal else 160, soft_wrap=not terminal)
 
 
-def show_plan(job: Job, out: str | None) -> None:
-    """The grid of every experiment, what of it is done, and what warm starts save."""
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str], title: str = "") -> Any:
+    """A table of plain text: nothing in it is read as markup, so `cnn[channels=8]` keeps its brackets."""
     import rich.box
     import rich.table
+    from rich.text import Text
 
+    table = rich.table.Table(
+        title=Text(title, style="bold") if title else None, title_justify="left", box=rich.box.SIMPLE_HEAD
+    )
+    for column in columns:
+        table.add_column(Text(column), justify="left" if column in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+    return table
+
+
+STYLES = {
+    "different": "bold",
+    "supported": "bold green",
+    "contradicted": "bold red",
+    "equivalent": "cyan",
+    "different but negligible": "cyan",
+    "undecided": "yellow",
+    "fail": "bold red",
+}
+
+
+def show_plan(job: Job, out: str | None) -> None:
+    """The grid of every experiment, what of it is done, and what warm starts save."""
     from lossbench.store import Store
 
     outline = job.suite.outline
     store = Store(out or Path("runs") / outline.name)
     records, _ = store.scan()
     chosen = {cell.key for cell in job.chosen}
-    table = rich.table.Table(title=outline.title, box=rich.box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for column in ("experiment", "dataset", "backbone"):
-        table.add_column(column, overflow="fold")
-    for column in ("widths", "losses", "seeds", "cells", "warm starts", "timing", "done"):
-        table.add_column(column, justify="right")
+    rows = []
     for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
         mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
-        if not mine:
-            continue
         trained = [cell for cell in mine if cell.kind == "train"]
-        table.add_row(
-            experiment,
-            ", ".join(dict.fromkeys(cell.dataset.label for cell in mine)),
-            mine[0].backbone.label,
-            ", ".join(map(str, dict.fromkeys(cell.width for cell in mine))),
-            str(len({cell.loss.label for cell in trained})),
-            str(len({cell.seed for cell in trained})),
-            *(str(sum(cell.kind == kind for cell in mine)) for kind in ("train", "warm", "timing")),
-            str(sum(cell.key in records for cell in mine)),
-        )
-    console().print(table)
+        if mine:
+            rows.append(
+                [
+                    experiment,
+                    ", ".join(dict.fromkeys(cell.dataset.label for cell in mine)),
+                    mine[0].backbone.label,
+                    ", ".join(map(str, dict.fromkeys(cell.width for cell in mine))),
+                    str(len({cell.loss.label for cell in trained})),
+                    str(len({cell.seed for cell in trained})),
+                    *(str(sum(cell.kind == kind for cell in mine)) for kind in ("train", "warm", "timing")),
+                    str(sum(cell.key in records for cell in mine)),
+                ]
+            )
+    columns = [
+        "experiment",
+        "dataset",
+        "backbone",
+        "widths",
+        "losses",
+        "seeds",
+        "cells",
+        "warm starts",
+        "timing",
+        "done",
+    ]
+    console().print(table_of(columns, rows, left=columns[:3], title=outline.title))
     todo = [cell for cell in job.chosen if cell.key not in records]
     steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
     click.echo(f"{len(todo)} of {len(job.chosen)} cells to train, {steps:,} steps, in {store.root}")
@@ -78,11 +111,15 @@ def show_result(result: RunResult) -> None:
 
 def show_report(report: Report) -> None:
     """The verdicts of a report, and where its files are."""
-    from lossbench.report.render import terminal
+    from lossbench.report.blocks import Prose, Table
 
-    screen = console()
-    for part in terminal(report.sections, ["comparisons", "claims", "findings"]):
-        screen.print(part)
+    sections = {section.slug: section for section in report.sections}
+    for section in (sections[slug] for slug in ("comparisons", "claims", "findings") if slug in sections):
+        for block in section.blocks:
+            if isinstance(block, Prose):
+                click.echo(block.text)
+            elif isinstance(block, Table):
+                console().print(table_of(block.columns, block.rows, left=block.left, title=block.caption))
     click.echo(f"\nreport   {report.files['summary.md']}\npage     {report.files['report.html']}")
 
 
@@ -104,23 +141,16 @@ def show_unfinished(result: RunResult) -> int:
 
 def show_status(store: Store) -> int:
     """How the cells of a run ended, and why those that failed did."""
-    import rich.box
-    import rich.table
-
     outline, cells = store.plan()
     records, damaged = store.scan()
     states = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in cells}
     columns = ["done", *sorted(set(states.values()) - {"done"})]
-    table = rich.table.Table(
-        title=f"{outline.title} ({store.root})", box=rich.box.SIMPLE_HEAD, title_justify="left", title_style="bold"
-    )
-    table.add_column("experiment")
-    for column in columns:
-        table.add_column(column, justify="right")
+    rows = []
     for experiment in dict.fromkeys(cell.experiment for cell in cells):
         mine = {cell.key for cell in cells if cell.experiment == experiment}
-        table.add_row(experiment, *(str(sum(states[key] == column for key in mine)) for column in columns))
-    console().print(table)
+        rows.append([experiment, *(str(sum(states[key] == column for key in mine)) for column in columns)])
+    title = f"{outline.title} ({store.root})"
+    console().print(table_of(["experiment", *columns], rows, left=["experiment"], title=title))
     for name, why in damaged.items():
         click.echo(f"damaged: {store.cells / name}: {why}")
     stale = len(records.keys() - states.keys())
@@ -134,20 +164,15 @@ def show_status(store: Store) -> int:
 
 def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
     """What the conformance kit found: the faults (or everything) in a table, then a line a loss."""
-    import rich.box
-    import rich.table
-    import rich.text
-
-    table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
-    for column in ("loss", "property", "", "what was found"):
-        table.add_column(column, overflow="fold")
-    for name, mine in found.items():
-        for finding in mine:
-            if verbose or finding.status == "fail":
-                cells = (name, finding.property, finding.status, finding.sentence)
-                table.add_row(*(rich.text.Text(cell) for cell in cells))
-    if table.rows:
-        console().print(table)
+    rows = [
+        [name, finding.property, finding.status, finding.sentence]
+        for name, mine in found.items()
+        for finding in mine
+        if verbose or finding.status == "fail"
+    ]
+    if rows:
+        columns = ["loss", "property", "", "what was found"]
+        console().print(table_of(columns, rows, left=columns))
     wide = max(map(len, found), default=0)
     for name, mine in found.items():
         counts = Counter(finding.status for finding in mine)

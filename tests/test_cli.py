@@ -65,6 +65,7 @@ def test_plan_and_dry_run_show_cells_and_write_nothing(lossbench, suite, tmp_pat
     assert planned.returncode == dry.returncode == 0
     assert planned.stdout == dry.stdout
     assert "7 of 7 cells to train, 34 steps" in planned.stdout
+    assert "cnn[channels=4,depths=(1)]" in planned.stdout
     assert "2 warm starts are shared by 4 cells, which saves 10 steps" in planned.stdout
     assert list(tmp_path.iterdir()) == [suite]
 

@@ -3,7 +3,7 @@
 analysis    records + outline → Results: every number that the report states, as data frames
 sections    Results → Sections of prose, tables and figures; one small function a section
 figures     Results → SVG
-render      Sections → summary.md, report.html, the terminal
+render      Sections → summary.md, report.html
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sections → Markdown, one offline HTML page, the terminal. Nothing here knows a statistic."""
+"""Sections → Markdown and one offline HTML page. Nothing here knows a statistic."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import jinja2
 import tabulate
 
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Figure, Prose, Section, Table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def markdown(results: Results, sections: Sequence[Section]) -> str:
@@ -52,37 +48,6 @@ def html(results: Results, sections: Sequence[Section]) -> str:
 def figures(sections: Sequence[Section]) -> Iterator[Figure]:
     for section in sections:
         yield from (block for block in section.blocks if isinstance(block, Figure))
-
-
-def terminal(sections: Sequence[Section], slugs: Sequence[str]) -> Iterator[RenderableType]:
-    """The chosen sections as rich tables and lines."""
-    import rich.box
-    import rich.table
-    import rich.text
-
-    for section in (section for slug in slugs for section in sections if section.slug == slug):
-        for block in section.blocks:
-            if isinstance(block, Prose):
-                yield rich.text.Text(block.text)
-            elif isinstance(block, Table):
-                table = rich.table.Table(
-                    title=block.caption or section.title, box=rich.box.SIMPLE_HEAD, title_justify="left"
-                )
-                for column in block.columns:
-                    table.add_column(column, justify="left" if column in block.left else "right")
-                for row in block.rows:
-                    table.add_row(*(rich.text.Text(cell, style=_VERDICT_STYLES.get(cell, "")) for cell in row))
-                yield table
-
-
-_VERDICT_STYLES = {
-    "different": "bold",
-    "supported": "bold green",
-    "contradicted": "bold red",
-    "equivalent": "cyan",
-    "different but negligible": "cyan",
-    "undecided": "yellow",
-}
 
 
 def _pipe_table(table: Table) -> str:
