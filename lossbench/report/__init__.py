@@ -1,9 +1,11 @@
 """Records → tables, figures, Markdown, HTML. Four layers, each knowing only the one before:
 
-analysis    records + outline → Results: every number that the report states, as data frames
-sections    Results → Sections of prose, tables and figures; one small function a section
-figures     Results → SVG
-render      Sections → summary.md, report.html
+    analysis    records + outline → Results: every number that the report states, as data frames
+    sections    Results → Sections of prose, tables and figures; one small function a section
+    figures     Results → SVG
+    render      Sections → summary.md, report.html
+
+To say more, add a section; nothing else changes.
 """
 
 from __future__ import annotations
