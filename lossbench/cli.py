@@ -250,6 +250,17 @@ def report(runs: tuple[str, ...], reports: str) -> None:
 
 
 @cli.command()
+@click.option("--classes", type=click.IntRange(min=2), required=True, help="C, the number of classes.")
+@click.option("--compare", "wider", type=click.IntRange(min=1), multiple=True, help="A width to compare with.")
+@click.option(
+    "--inputs", type=click.IntRange(min=1), default=1024, show_default=True, help="Values that enter the layer."
+)
+def width(classes: int, wider: tuple[int, ...], inputs: int) -> None:
+    """Show the minimum FC width M_min = C − 1, its angle, and the memory that a wider layer spends."""
+    screen.show_width(classes, wider, inputs)
+
+
+@cli.command()
 def schema() -> None:
     """Print the JSON schema of a suite file, for editors."""
     import json

@@ -162,6 +162,33 @@ def show_status(store: Store) -> int:
     return DONE if set(states.values()) == {"done"} else UNFINISHED
 
 
+def show_width(classes: int, wider: Sequence[int], inputs: int) -> None:
+    """The minimum width, and float32 memory of the FC layer (inputs × M, with bias) and the class weights (M × C)."""
+    from lossbench.report.words import size
+    from lossbench.theory import minimum_width, simplex_angle
+
+    minimum = minimum_width(classes)
+
+    def memory(width: int) -> int:
+        return 4 * ((inputs + 1) * width + width * classes)
+
+    click.echo(f"M_min = {minimum}: the least width at which {classes} class weights can stand at equal angles,")
+    click.echo(f"{simplex_angle(classes):.2f}° between any two (cos θ = −1/{minimum}).")
+    rows = [
+        [
+            f"{width}{' (min)' if width == minimum else ''}",
+            size(4 * (inputs + 1) * width),
+            size(4 * width * classes),
+            size(memory(width)),
+            f"{memory(width) / memory(minimum):.2f}",
+            "yes" if width >= minimum else "no",
+        ]
+        for width in sorted({minimum, *wider})
+    ]
+    columns = ["M", f"FC layer ({inputs} inputs)", "class weights", "together", "/ M_min", "equal angles possible"]
+    console().print(table_of(columns, rows, left=columns[-1:]))
+
+
 def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
     """What the conformance kit found: the faults (or everything) in a table, then a line a loss."""
     rows = [

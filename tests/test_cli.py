@@ -39,6 +39,15 @@ def test_info_shows_the_equation_the_paper_and_the_options(lossbench):
         assert part in told
 
 
+def test_width_tells_the_minimum_its_angle_and_what_more_costs(lossbench):
+    told = lossbench("width", "--classes", "100", "--compare", "4096", "--compare", "50", "--inputs", "512").stdout
+    assert "M_min = 99" in told
+    assert "90.58°" in told
+    assert re.search(r"99 \(min\)\s+198.4 KiB\s+38.7 KiB\s+237.1 KiB\s+1.00\s+yes", told)
+    assert re.search(r"4096\s+8.0 MiB\s+1.6 MiB\s+9.6 MiB\s+41.37\s+yes", told)
+    assert re.search(r"50\s.*\s0.51\s+no", told)
+
+
 def test_a_run_ends_with_a_table_and_the_paths_it_wrote(lossbench, suite, tmp_path):
     suite.write_text(SMALL.replace("seeds = 2", "seeds = 3"))
     ran = lossbench("run", suite)
@@ -113,6 +122,7 @@ WRONG = {
     "no such run": (["report", "nothing"], "there is no such run"),
     "not a run": (["status", "."], "is not a run folder"),
     "no such plugin folder": (["list", "--plugins", "nowhere"], "is not a folder"),
+    "one class": (["width", "--classes", "1"], "not in the range"),
     "unknown plugin": (["info", "loss", "arc"], "unknown loss 'arc'"),
 }
 
