@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lossbench.data import count_classes, data_folder, load_dataset
-from lossbench.errors import SuiteError, nearest
+from lossbench.errors import RunError, StoreError, SuiteError, nearest
 from lossbench.labels import parse_label
 from lossbench.plan import plan, select, unique
 from lossbench.registry import Registry
@@ -78,7 +79,7 @@ def prepare(
     *,
     profile: str | None = None,
     data: str | os.PathLike[str] | None = None,
-    plugins: Iterable[str | os.PathLike[str]] = (),
+    plugins: Sequence[str | os.PathLike[str]] = (),
     losses: Sequence[str] = (),
     datasets: Sequence[str] = (),
     backbones: Sequence[str] = (),
@@ -90,9 +91,10 @@ def prepare(
     registry = Registry([path.parent, *(Path(folder) for folder in plugins)])
     folder = data_folder(data)
     parsed = read(path, registry, lambda spec: count_classes(spec.name, dict(spec.options), registry, folder), profile)
-    parsed = replace(
-        parsed, outline=replace(parsed.outline, source=os.fspath(suite))
-    )  # as the user would type it again
+    command = ["lossbench", "run", os.fspath(suite)]  # as the user would type it again
+    command += ["--profile", profile] if profile else []
+    command += [part for folder in plugins for part in ("--plugins", os.fspath(folder))]
+    parsed = replace(parsed, outline=replace(parsed.outline, command=shlex.join(command)))
     cells = plan(parsed)
     wanted = {"losses": losses, "datasets": datasets, "backbones": backbones, "widths": widths, "seeds": seeds}
     chosen = select(cells, **{**wanted, "losses": _labels(losses, cells, registry)})  # type: ignore[arg-type]
@@ -127,6 +129,10 @@ def run(
     job = prepare(suite, **selection)
     store = Store(out or Path("runs") / job.suite.outline.name)
     records, damaged = store.scan()
+    for name, why in damaged.items():
+        with store.claim(name) as ours:  # another run may be making it anew right now
+            if ours and store.read(name) is None:
+                notify(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
     todo = _to_do(job.chosen, records, force=force, retry_failed=retry_failed)
     if todo:
         with local.serving(todo, job.registry) as server:
@@ -134,21 +140,22 @@ def run(
                 raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
             store.prepare(job.suite, job.cells)
             store.sweep_staging()
-            for name, why in damaged.items():
-                notify(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
             on_start(job, todo)
-            local.execute(
-                todo,
-                store,
-                server,
-                registry=job.registry,
-                data=job.data,
-                jobs=jobs or os.cpu_count() or 1,
-                on_event=on_event,
-                timeout=timeout,
-                fail_fast=fail_fast,
-                redo=frozenset(cell.key for cell in todo if cell.key in records),
-            )
+            try:
+                local.execute(
+                    todo,
+                    store,
+                    server,
+                    registry=job.registry,
+                    data=job.data,
+                    jobs=jobs or available_cores(),
+                    on_event=on_event,
+                    timeout=timeout,
+                    fail_fast=fail_fast,
+                    redo=frozenset(cell.key for cell in todo if cell.key in records),
+                )
+            except StoreError as error:
+                raise RunError(str(error)) from error
     else:
         store.prepare(job.suite, job.cells)
         on_start(job, todo)
@@ -161,6 +168,11 @@ def run(
 
         report = write([store.root], reports)
     return RunResult(store.root, statuses, unfinished, report)
+
+
+def available_cores() -> int:
+    """The cores that this process may use, which a container may have limited."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _to_do(cells: list[Cell], records: dict[str, Any], *, force: bool, retry_failed: bool) -> list[Cell]:

@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from lossbench import screen
-from lossbench.errors import LossbenchError, StoreError
-from lossbench.screen import DONE, INTERRUPTED, WRONG
+from lossbench.errors import LossbenchError, RunError, StoreError
+from lossbench.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
         code = WRONG
     except LossbenchError as error:
         click.echo(f"lossbench: {error}", err=True)
-        code = WRONG
+        code = UNFINISHED if isinstance(error, RunError) else WRONG
     except (KeyboardInterrupt, click.Abort):
         click.echo("lossbench: stopped; finished cells are kept, the same command goes on from here", err=True)
         code = INTERRUPTED
@@ -192,7 +192,7 @@ def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
         from lossbench.suite_files import locate
 
         path = locate(name)
-        click.echo(f"{path}\n\n{path.read_text(encoding='utf-8').rstrip()}")
+        click.echo(f"{path}\n\n{path.read_text(encoding='utf-8', errors='replace').rstrip()}")
         return
     plugin = Registry(Path(folder) for folder in plugins).find(kind, name)
     click.echo(plugin.doc or "(no docstring)")

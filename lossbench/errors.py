@@ -4,7 +4,8 @@ LossbenchError          anything below; the command line prints it as one senten
 ├── SuiteError          the suite file asks for something that cannot be
 ├── PluginError         a plugin is missing, twice there, or not what it should be
 ├── DataError           a dataset is unknown, absent or damaged
-└── StoreError          a run folder cannot be read or written
+├── StoreError          a run folder cannot be read or written
+└── RunError            a run that had begun could not go on; exit code 1, since some cells did not finish
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class DataError(LossbenchError):
 
 class StoreError(LossbenchError):
     """A run folder cannot be read or written."""
+
+
+class RunError(LossbenchError):
+    """A run that had begun could not go on; what it finished is kept."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

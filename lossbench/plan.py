@@ -22,7 +22,10 @@ def plan(suite: Suite) -> list[Cell]:
 
 def unique(cells: Iterable[Cell]) -> list[Cell]:
     """The cells to train: one a key, in order."""
-    return list({cell.key: cell for cell in reversed(list(cells))}.values())[::-1]
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        seen.setdefault(cell.key, cell)
+    return list(seen.values())
 
 
 def select(
@@ -34,7 +37,9 @@ def select(
     widths: Sequence[int] = (),
     seeds: Sequence[int] = (),
 ) -> list[Cell]:
-    """The cells that fit the filters (labels or bare names; empty: no filter), and the warm starts they need.
+    """The cells that fit the filters (empty: no filter), and the warm starts they need.
+
+    `losses` are labels; `datasets` and `backbones` labels or bare names.
 
     Timing cells compare all losses at once, so they are kept only where no loss and no seed is singled out.
     """
@@ -46,7 +51,7 @@ def select(
         return (
             cell.kind != "warm"
             and (cell.kind == "train" or not (losses or seeds))
-            and (cell.kind == "timing" or named(cell.loss.name, cell.loss.label, losses))
+            and (cell.kind == "timing" or not losses or cell.loss.label in losses)
             and named(cell.dataset.name, cell.dataset.label, datasets)
             and named(cell.backbone.name, cell.backbone.label, backbones)
             and (not widths or cell.width in widths)

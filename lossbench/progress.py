@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from lossbench.engines.local import Event
 
 
+HELD = "waiting: another run on this folder holds the cells that are left (stopped with Ctrl-Z? `fg` lets it go on)"
+
+
 class Watch:
     """Says nothing but problems; the others say more."""
 
@@ -40,7 +43,9 @@ class Lines(Watch):
         self.say(_opening(job, todo))
 
     def event(self, event: Event) -> None:
-        if event.kind == "ended":
+        if event.kind == "held":
+            self.say(HELD)
+        elif event.kind == "ended":
             self._ended += 1
             print(f"[{self._ended}/{self._total}] {_outcome(event)}", file=sys.stderr, flush=True)
 
@@ -87,6 +92,9 @@ class Bars(Watch):
     def event(self, event: Event) -> None:
         if event.kind == "started":
             self._running[event.cell.key] = (event.cell, time.monotonic())
+            return
+        if event.kind == "held":
+            self.say(HELD)
             return
         self._running.pop(event.cell.key, None)
         self._bar.advance(self._task)

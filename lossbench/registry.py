@@ -9,10 +9,13 @@ hurts only the one who names it.
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib.util
 import inspect
+import math
 import sys
+import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -45,6 +48,8 @@ class Option:
         import pydantic_core
 
         try:
+            if not _finite(value):
+                raise ValueError("JSON, and so a record, has no such number")
             as_json = pydantic_core.to_json(value)  # JSON mode: strict about types, yet [1, 2] fits tuple[int, ...]
             return pydantic.TypeAdapter(self.annotation).validate_json(as_json, strict=True)
         except (pydantic.ValidationError, ValueError) as error:
@@ -73,9 +78,13 @@ class Plugin:
         except OSError as error:
             raise PluginError(f"{self.path}: cannot be read ({error.strerror})") from error
 
-    @property
+    @cached_property
     def source_hash(self) -> str:
-        return hashlib.sha256(self.source).hexdigest()[:16]
+        """Of the file and of this package's modules that it imports: what a loss shares with others decides too."""
+        digest = hashlib.sha256(self.source)
+        for path in _shared_modules(self._tree):
+            digest.update(path.read_bytes())
+        return digest.hexdigest()[:16]
 
     @cached_property
     def _tree(self) -> ast.Module:
@@ -101,10 +110,15 @@ class Plugin:
         arguments = _signature(self._tree, ENTRY_POINT[self.kind])
         if arguments is None:
             raise PluginError(f"{self.path}: defines no '{ENTRY_POINT[self.kind]}', so it is not a {self.kind}")
-        own = {
-            argument.arg: _option(argument, default, self.constants)
-            for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        }
+        own = {}
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            try:
+                own[argument.arg] = _option(argument, default, self.constants)
+            except ValueError:
+                raise PluginError(
+                    f"{self.path}:{argument.lineno}: the default of option '{argument.arg}' must be a literal (or the "
+                    "name of one in this file), so that it can be read without running the file"
+                ) from None
         return own | (SHARED_DATASET_OPTIONS if self.kind == "dataset" else {})
 
     @property
@@ -116,24 +130,22 @@ class Plugin:
     @property
     def imports(self) -> list[str]:
         """The modules named in import statements anywhere in the file: worth preloading before a fork."""
-        found: dict[str, None] = {}
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.Import):
-                found.update(dict.fromkeys(alias.name for alias in node.names))
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found[node.module] = None
-        return list(found)
+        return _imports(self._tree)
 
     @cached_property
     def constants(self) -> dict[str, Any]:
         """Module-level names bound to literals, which defaults may refer to."""
         constants = {}
         for node in self._tree.body:
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                try:
-                    constants[node.targets[0].id] = ast.literal_eval(node.value)
-                except ValueError:
-                    continue
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target, value = node.targets[0], node.value
+            elif isinstance(node, ast.AnnAssign) and node.value:
+                target, value = node.target, node.value
+            else:
+                continue
+            if isinstance(target, ast.Name):
+                with contextlib.suppress(ValueError):
+                    constants[target.id] = ast.literal_eval(value)
         return constants
 
     def parse_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +173,7 @@ class Plugin:
 
     def load(self) -> Any:
         """The plugin's entry point: the file is executed on the first call, under a name nobody else uses."""
-        return _load(self.kind, self.path, self.source_hash)
+        return _load(self)
 
 
 class OptionError(PluginError):
@@ -195,7 +207,7 @@ class Registry:
             ]
             for place in dict.fromkeys(place.resolve() for place in places):
                 for path in sorted(place.glob("*.py")):
-                    if not path.name.startswith("_"):
+                    if not path.name.startswith(("_", ".")) and path.is_file():
                         found.setdefault((kind, path.stem), []).append(path)
         return found
 
@@ -206,7 +218,7 @@ class Registry:
         paths = self._found.get((kind, name), [])
         if not paths:
             raise PluginError(f"unknown {kind} '{name}'; {nearest(name, self.names(kind))}")
-        if len({path.read_bytes() for path in paths}) > 1:  # a copy of the same file is no quarrel
+        if len({Plugin(kind, name, path).source for path in paths}) > 1:  # a copy of the same file is no quarrel
             listed = " and ".join(str(path) for path in paths)
             raise PluginError(f"two plugins claim the {kind} name '{name}': {listed}; rename one")
         return _plugin(kind, name, paths[0], paths[0].stat().st_mtime_ns)
@@ -234,14 +246,10 @@ def _installed() -> tuple[Path, ...]:
 
     folders = []
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        spec = importlib.util.find_spec(entry.module)
-        places = list(spec.submodule_search_locations or []) if spec else []
-        if not places:
-            raise PluginError(
-                f"entry point '{entry.name}' of group '{ENTRY_POINT_GROUP}' names '{entry.value}', "
-                "which is not an installed package"
-            )
-        folders += [Path(place) for place in places]
+        spec = None
+        with contextlib.suppress(ImportError, ValueError):  # a package that is broken must not stop every command
+            spec = importlib.util.find_spec(entry.module)
+        folders += [Path(place) for place in (spec.submodule_search_locations or [] if spec else [])]
     return tuple(folders)
 
 
@@ -272,27 +280,65 @@ def _option(argument: ast.arg, default: ast.expr | None, constants: Mapping[str,
         annotation = Any
     value: Any = REQUIRED
     if default is not None:
-        try:
+        if isinstance(default, ast.Name) and default.id in constants:
+            value = constants[default.id]
+        else:
             value = ast.literal_eval(default)
-        except ValueError:
-            value = constants.get(default.id) if isinstance(default, ast.Name) else None
     return Option(argument.arg, annotation, text, value)
 
 
-@lru_cache(maxsize=256)
-def _load(kind: Kind, path: Path, source_hash: str) -> Any:
-    module_name = f"lossbench_{kind}_{path.stem}_{source_hash}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # before execution: dataclasses and pickling look modules up by name
+_loaded: dict[tuple[Path, bytes], Any] = {}
+
+
+def _load(plugin: Plugin) -> Any:
+    """Execute the very text that was hashed: Python's loader would trust a byte-compiled file of the same second."""
+    if (plugin.path, plugin.source) in _loaded:
+        return _loaded[plugin.path, plugin.source]
+    kind, path = plugin.kind, plugin.path
+    module = types.ModuleType(f"lossbench_{kind}_{path.stem}_{plugin.source_hash}", plugin.doc)
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # before execution: dataclasses and pickling look modules up by name
     try:
-        spec.loader.exec_module(module)
+        exec(compile(plugin.source, path, "exec"), module.__dict__)
+        entry = getattr(module, ENTRY_POINT[kind], None)
+        if not callable(entry):
+            raise PluginError(f"{path}: defines no '{ENTRY_POINT[kind]}', so it is not a {kind}")
+    except PluginError:
+        del sys.modules[module.__name__]
+        raise
     except Exception as error:
-        del sys.modules[module_name]
+        del sys.modules[module.__name__]
         raise PluginError(f"{path}: fails on import ({type(error).__name__}: {error})") from error
-    entry = getattr(module, ENTRY_POINT[kind], None)
-    if not callable(entry):
-        del sys.modules[module_name]
-        raise PluginError(f"{path}: defines no '{ENTRY_POINT[kind]}', so it is not a {kind}")
+    _loaded[plugin.path, plugin.source] = entry
     return entry
+
+
+def _imports(tree: ast.Module) -> list[str]:
+    found: dict[str, None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(dict.fromkeys(alias.name for alias in node.names))
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found[node.module] = None
+    return list(found)
+
+
+def _shared_modules(tree: ast.Module) -> list[Path]:
+    """The files of this package that a module imports, and those that these import, sorted."""
+    package = Path(__file__).parent
+    found: set[Path] = set()
+    waiting = _imports(tree)
+    while waiting:
+        name = waiting.pop()
+        inside = package.joinpath(*name.split(".")[1:])
+        path = inside / "__init__.py" if inside.is_dir() else inside.with_suffix(".py")
+        if name.startswith("lossbench.") and path.is_file() and path not in found:
+            found.add(path)
+            waiting += _imports(ast.parse(path.read_bytes()))
+    return sorted(found)
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_finite(item) for item in value)
+    return not isinstance(value, float) or math.isfinite(value)

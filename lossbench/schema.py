@@ -23,8 +23,10 @@ Metric = Literal["accuracy", "angle", "step_seconds", "fc_bytes"]
 Status = Literal["done", "failed", "diverged", "oom", "timeout"]
 CellKind = Literal["train", "warm", "timing"]
 
-Positive = Annotated[int, Field(ge=1)]
-NonNegative = Annotated[int, Field(ge=0)]
+# Upper bounds only keep a slip of the pen from asking for more than any machine has.
+Positive = Annotated[int, Field(ge=1, le=10**9)]
+NonNegative = Annotated[int, Field(ge=0, le=10**9)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # becomes part of paths
 Width = Positive | Literal["min"]
 
 
@@ -79,12 +81,12 @@ class Timing(_Text):
 class ExperimentText(_Text):
     """One grid of a suite: dataset × backbone × widths × losses × seeds."""
 
-    name: str
+    name: Name
     dataset: str | _NamedText
     backbone: str | _NamedText
     widths: Annotated[list[Width], Field(min_length=1)]
     losses: Annotated[list[str | _NamedText], Field(min_length=1)]
-    seeds: Positive | Annotated[list[NonNegative], Field(min_length=1)]
+    seeds: Annotated[int, Field(ge=1, le=10_000)] | Annotated[list[NonNegative], Field(min_length=1)]
     schedule: Schedule
     classes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] | None = Field(
         None, description="train on the first k classes only, for each k of this list"
@@ -92,7 +94,7 @@ class ExperimentText(_Text):
     warm_start: WarmStart | None = None
     timing: Timing | None = None
     published: dict[str, float] = Field(default={}, description="accuracy in percent by loss, as a paper prints it")
-    threads: Positive = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
 
 
 class Claim(_Text):
@@ -117,10 +119,12 @@ class Profile(_Text):
 class SuiteFile(_Text):
     """A suite file, as written."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: Name
     title: str = ""
     baseline: str = "softmax"
-    margin: Annotated[float, Field(gt=0, description="accuracy points that count as no difference")] = 0.5
+    margin: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="accuracy points that count as no difference")
+    ] = 0.5
     defaults: dict[str, Any] = Field(default={}, description="any key of an experiment")
     experiment: Annotated[list[dict[str, Any]], Field(min_length=1)]
     claim: list[Claim] = []
@@ -184,7 +188,7 @@ class Outline:
     claims: tuple[Claim, ...]
     published: Mapping[str, Mapping[str, float]]  # by experiment, by label
     profile: str | None
-    source: str
+    command: str  # that runs the suite again
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "claims": [claim.model_dump() for claim in self.claims]}
@@ -242,6 +246,20 @@ class Cell:
     def title(self) -> str:
         """One line that tells this cell from its siblings."""
         return f"{self.experiment}  {self.label}  M={self.width} C={self.classes} seed={self.seed}"
+
+    def summary(self) -> dict[str, Any]:
+        """The public fields of a cell, as record.json and the tables have them."""
+        return {
+            "experiment": self.experiment,
+            "dataset": self.dataset.label,
+            "backbone": self.backbone.label,
+            "width": self.width,
+            "classes": self.classes,
+            "loss": self.loss.name if self.kind != "timing" else None,
+            "options": dict(self.loss.options) if self.kind != "timing" else {},
+            "seed": self.seed,
+            "kind": self.kind,
+        }
 
     def warm_cell(self) -> Cell:
         """The cell whose checkpoint this one starts from."""
@@ -334,17 +352,7 @@ class Record:
             "status": self.status,
             "error": self.error,
             "label": cell.label,
-            "cell": {
-                "experiment": cell.experiment,
-                "dataset": cell.dataset.label,
-                "backbone": cell.backbone.label,
-                "width": cell.width,
-                "classes": cell.classes,
-                "loss": cell.loss.name if cell.kind != "timing" else None,
-                "options": dict(cell.loss.options) if cell.kind != "timing" else {},
-                "seed": cell.seed,
-                "kind": cell.kind,
-            },
+            "cell": cell.summary(),
             "correct": self.correct,
             "total": self.total,
             "accuracy": self.accuracy,

@@ -34,11 +34,12 @@ class Paired:
     sd: float
 
 
-def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Paired:
+def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0) -> Paired:
     """Mean of a − b (n pairs) with its (1 − level) t interval and p.
 
-    Differences that are all equal have no spread to judge by: the interval is then the difference itself, and p is 1
-    where it is zero and 0 where it is not (bytes, which no seed changes, are of that kind).
+    `resolution` is the least step of what is measured (one test image, for an accuracy): the spread counts as at least
+    that much, since few seeds can differ by the same step by chance. Without it, differences that are all equal are
+    taken for certain (bytes, which no seed changes): p is 1 where they are zero and 0 where they are not.
     """
     differences = _differences(a, b)
     n = len(differences)
@@ -47,11 +48,12 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Paired:
     delta = float(differences.mean())
     if n < FEWEST_SEEDS:
         return Paired(n, delta, *[math.nan] * 5)
-    sd = float(differences.std(ddof=1))
-    if sd <= 1e-12 * max(1.0, abs(delta)):
+    sd = _spread(differences, resolution)
+    if sd == 0:
         return Paired(n, delta, delta, delta, float(delta == 0), math.copysign(math.inf, delta) if delta else 0.0, 0.0)
-    half = float(scipy.stats.t.ppf(1 - level / 2, n - 1)) * sd / math.sqrt(n)
-    p = float(scipy.stats.ttest_1samp(differences, 0).pvalue)
+    error = sd / math.sqrt(n)
+    half = float(scipy.stats.t.ppf(1 - level / 2, n - 1)) * error
+    p = float(2 * scipy.stats.t.sf(abs(delta) / error, n - 1))
     return Paired(n, delta, delta - half, delta + half, p, delta / sd, sd)
 
 
@@ -66,16 +68,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def tost(a: ArrayLike, b: ArrayLike, margin: float) -> float:
+def tost(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
     """p of "the difference is at least `margin` in size": small means equivalent (two one-sided paired t tests)."""
     differences = _differences(a, b)
-    if len(differences) < FEWEST_SEEDS:
+    n = len(differences)
+    if n < FEWEST_SEEDS:
         return math.nan
-    if differences.std(ddof=1) <= 1e-12 * max(1.0, abs(differences.mean())):
-        return float(abs(differences.mean()) >= margin)
-    above = scipy.stats.ttest_1samp(differences, -margin, alternative="greater").pvalue
-    below = scipy.stats.ttest_1samp(differences, margin, alternative="less").pvalue
-    return float(max(above, below))
+    distance = margin - abs(float(differences.mean()))  # to the nearer end of the band
+    sd = _spread(differences, resolution)
+    return float(scipy.stats.t.sf(distance / (sd / math.sqrt(n)), n - 1)) if sd else float(distance <= 0)
 
 
 def verdict(p_adjusted: float, tost_p: float, level: float = LEVEL) -> Verdict:
@@ -152,6 +153,12 @@ def correlation(a: ArrayLike, b: ArrayLike) -> float:
     if len(first) < FEWEST_SEEDS or first.std() == 0 or second.std() == 0:
         return math.nan
     return float(np.corrcoef(first, second)[0, 1])
+
+
+def _spread(differences: NDArray[np.float64], resolution: float) -> float:
+    """The standard deviation, at least `resolution`; what is only rounding counts as none."""
+    sd = float(differences.std(ddof=1))
+    return max(resolution, 0.0 if sd <= 1e-12 * max(1.0, float(np.abs(differences).max())) else sd)
 
 
 def _differences(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:

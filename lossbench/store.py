@@ -104,6 +104,7 @@ class Store:
             files["checkpoint.pt"] = checkpoint
         sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
         as_json = record.to_json() | {"files": sums}
+        as_json["checksum"] = _checksum(as_json)
         files["record.json"] = json.dumps(as_json, indent=1, allow_nan=False).encode()
         with self._writing():
             self._staging.mkdir(parents=True, exist_ok=True)
@@ -139,19 +140,21 @@ class Store:
     # --- sharing the folder with other runs
 
     @contextmanager
-    def claim(self, key: str) -> Iterator[bool]:
-        """Hold a cell for ourselves; False when another process has it. The system lets go when we die."""
+    def claim(self, key: str, *, alone: bool = False) -> Iterator[bool]:
+        """Hold a cell for ourselves; False when another process has it. The system lets go when we die.
+
+        `alone`: only while no other run on this folder holds any cell, and none can start one (timing cells).
+        """
         with self._writing():
             self._claims.mkdir(parents=True, exist_ok=True)
-            handle = (self._claims / key).open("w")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-        finally:
-            handle.close()
+        with (self._claims / key).open("w") as cell, (self._claims / "folder").open("w") as folder:
+            try:
+                fcntl.flock(cell, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(folder, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
 
     def sweep_staging(self) -> None:
         """Delete what writers that died left half-written; cells that another run holds are left alone."""
@@ -177,11 +180,14 @@ def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     options (a dict), and the curve, angles and rounds as they were recorded. A cell that two experiments share gives a
     row to each.
     """
+    store = Store(run_dir)
+    return tabulated(store.plan()[1], store.scan()[0])
+
+
+def tabulated(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> pandas.DataFrame:
+    """The planned cells that have a record, as `load_records` gives them."""
     import pandas
 
-    store = Store(run_dir)
-    _, cells = store.plan()
-    records, _ = store.scan()
     rows = [_row(cell, records[cell.key]) for cell in cells if cell.key in records]
     return pandas.DataFrame(rows, columns=None if rows else list(_COLUMNS))
 
@@ -212,9 +218,9 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
     known = {split: [angle for angle in angles.get(split, []) if angle is not None] for split in ("train", "test")}
     row = {
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
-        **{name: record[name] for name in ("curve", "angles", "rounds", "environment")},
-        **record["cell"],
-        "experiment": cell.experiment,
+        **{name: record[name] for name in ("curve", "angles", "environment")},
+        **cell.summary(),  # of the plan: the record may have been made when the suite was written otherwise
+        "rounds": _relabelled(record, cell),
         "label": cell.loss.label if cell.kind == "train" else cell.label,
         **{f"seconds_{name}": record["seconds"].get(name) for name in ("train", "step_median")},
         **{
@@ -228,18 +234,32 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in _COLUMNS}
 
 
+def _relabelled(record: Mapping[str, Any], cell: Cell) -> dict[str, list[float]]:
+    """The rounds of a timing cell under the labels that the plan has for its losses."""
+    then = [loss["label"] for loss in record["plan"]["losses"]]
+    now = dict(zip(then, (spec.label for spec in cell.losses), strict=True))
+    return {now[label]: seconds for label, seconds in record["rounds"].items()}
+
+
 def _sound_record(folder: Path) -> dict[str, Any]:
     """The record in a cell's folder, after every check that it is complete and what it says it is."""
     data: dict[str, Any] = json.loads((folder / "record.json").read_bytes())
     record = Record.from_json(data)
+    if data.pop("checksum") != _checksum(data):
+        raise ValueError("record.json was altered")
     if not folder.name == data["key"] == record.cell.key == record.cell.computed_key():
         raise ValueError("its contents belong to another cell")
     for name, expected in data["files"].items():
         if hashlib.sha256((folder / name).read_bytes()).hexdigest() != expected:
             raise ValueError(f"{name} is damaged")
-    if record.status == "done" and record.cell.kind == "train" and "correct.npz" not in data["files"]:
-        raise ValueError("correct.npz is missing")
+    needed = {"train": "correct.npz", "warm": "checkpoint.pt"}.get(record.cell.kind)
+    if record.status == "done" and needed and needed not in data["files"]:
+        raise ValueError(f"{needed} is missing")
     return data
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _why(error: Exception) -> str:

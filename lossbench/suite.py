@@ -33,7 +33,7 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
     """The suite in a text. All profiles are judged, whichever is asked for: a typo in the unused one counts too."""
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, integers of thousands of digits, endless nesting
         raise SuiteError(f"{source}: is not valid TOML: {error}") from error
     file = validate(SuiteFile, raw, lambda path: _where(source, path))
     reader = _Reader(source, file, registry, count_classes)
@@ -41,7 +41,7 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(profile, file.profile)}")
     experiments = {name: reader.experiments(name) for name in (None, *file.profile)}
     claims = reader.claims(experiments[None])
-    baseline = reader.baseline(experiments[None])
+    baseline = reader.loss(file.baseline, ["baseline"]).label
     outline = Outline(
         name=file.name,
         title=file.title or file.name,
@@ -50,7 +50,7 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         claims=claims,
         published={experiment.name: experiment.published for experiment in experiments[profile]},
         profile=profile,
-        source=source,
+        command=f"lossbench run {source}" + (f" --profile {profile}" if profile else ""),
     )
     return Suite(outline, experiments[profile], text)
 
@@ -88,6 +88,8 @@ class _Reader:
                 (["profile", profile, "experiment", name], overlay.experiment.get(name, {})),
             ]
             found.append(self.experiment(layers, here))
+            if found[-1].name in [experiment.name for experiment in found[:-1]]:
+                raise self.fail(here, f"there are two experiments named '{found[-1].name}'; rename one")
         if not found:
             raise self.fail(["profile", profile, "skip"], "leaves no experiment to run")
         return tuple(found)
@@ -112,6 +114,9 @@ class _Reader:
             for index, item in enumerate(text.losses)
             for spec in self.sweep("loss", item, origin(["losses", index]))
         ]
+        # The baseline has one label in all experiments, however each writes it.
+        baseline = self.loss(self.file.baseline, ["baseline"])
+        losses = [replace(spec, label=baseline.label) if spec.matches(baseline) else spec for spec in losses]
         for first, second in itertools.combinations(losses, 2):
             if first.matches(second):
                 problem = f"'{second.label}' is there twice (the other is written '{first.label}')"
@@ -120,7 +125,7 @@ class _Reader:
         published = {}
         for key, value in text.published.items():
             published[self.one_of(key, losses, origin(["published"]))] = value
-        if not any(spec.matches(self.loss(self.file.baseline, ["baseline"])) for spec in losses):
+        if baseline.label not in labels:
             problem = (
                 f"the baseline '{self.file.baseline}' is not among the losses; {nearest(self.file.baseline, labels)}"
             )
@@ -146,6 +151,11 @@ class _Reader:
     def tasks(self, text: ExperimentText, origin: Callable[[Sequence[Any]], list[Any]]) -> Iterator[tuple[int, Spec]]:
         """The dataset as (classes, dataset): once, or once for each k of the experiment's `classes`."""
         dataset = self.single("dataset", text.dataset, origin(["dataset"]))
+        _, written = self.named(text.dataset, origin(["dataset"]))
+        if text.classes is not None and "classes" in written:
+            raise self.fail(
+                origin(["classes"]), f"'{dataset.label}' chooses its classes already; give them in one place"
+            )
         try:
             available = self.count_classes(dataset)
         except LossbenchError as error:
@@ -157,7 +167,6 @@ class _Reader:
             if k > available:
                 problem = f"'{dataset.label}' has only {available} classes, got {k}"
                 raise self.fail(origin(["classes", index]), problem)
-            written = text.dataset.options if isinstance(text.dataset, schema._NamedText) else {}
             yield k, self.resolve("dataset", dataset.name, written | {"classes": k}, origin(["classes", index]))
 
     def claims(self, experiments: Sequence[Experiment]) -> tuple[schema.Claim, ...]:
@@ -183,10 +192,6 @@ class _Reader:
                 raise self.fail(path, f"compares '{better}' with itself")
             claims.append(claim.model_copy(update={"better": better, "than": than}))
         return tuple(claims)
-
-    def baseline(self, experiments: Sequence[Experiment]) -> str:
-        """The baseline's label as the first experiment writes it."""
-        return self.one_of(self.file.baseline, experiments[0].losses, ["baseline"])
 
     def loss(self, written: str, path: Sequence[Any]) -> Spec:
         return self.single("loss", written, path)

@@ -12,11 +12,11 @@ def locate(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    if path.is_dir():
-        raise SuiteError(f"{name}: is a folder, not a suite file")
     known = built_in()
     if path.parent == Path() and (stem := path.name.removesuffix(".toml")) in known:
         return known[stem]
+    if path.is_dir():
+        raise SuiteError(f"{name}: is a folder, not a suite file")
     raise SuiteError(f"{name}: no such file, and no built-in suite of that name; {nearest(path.stem, known)}")
 
 

@@ -31,8 +31,8 @@ ANGLE_SAMPLE = 10_000  # training images whose angles are measured
 class DivergedError(ArithmeticError):
     """The training loss became NaN or infinite."""
 
-    def __init__(self, step: int, curve: list[dict[str, float]]) -> None:
-        super().__init__(f"the training loss is not finite at step {step}")
+    def __init__(self, step: int, curve: list[dict[str, float]], what: str = "the training loss") -> None:
+        super().__init__(f"{what} is not finite at step {step}")
         self.step, self.curve = step, curve
 
 
@@ -72,6 +72,7 @@ class Trainee:
 
 def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None = None) -> Outcome:
     """Train and score one cell of any kind."""
+    environment = measure.environment(cell.threads)
     torch.set_num_threads(cell.threads)
     torch.use_deterministic_algorithms(True)
     # A debugging aid that would cost every allocation; torch gives the module no types.
@@ -79,7 +80,8 @@ def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None
     dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
     memory = measure.PeakMemory()
     if cell.kind == "timing":
-        return _time(cell, registry, dataset, memory)
+        outcome = _time(cell, registry, dataset, memory)
+        return replace(outcome, record=replace(outcome.record, environment=environment))
     trainee = build(cell, cell.loss, registry, dataset)
     if warm_checkpoint is not None:
         resume_from(trainee, torch.load(warm_checkpoint, weights_only=True))
@@ -87,16 +89,19 @@ def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None
     started = time.perf_counter()
     try:
         curve, step_seconds = train(trainee, batches, cell, dataset.test)
+        if not all(parameter.isfinite().all() for _, parameter in _named_parameters(trainee)):
+            raise DivergedError(
+                trainee.step - 1, curve, "a parameter"
+            )  # the last step's gradient, which no loss has seen
     except DivergedError as error:
-        record = Record(cell, "diverged", error=str(error), curve=tuple(error.curve))
-        return Outcome(replace(record, environment=measure.environment(cell.threads)))
+        return Outcome(Record(cell, "diverged", error=str(error), curve=tuple(error.curve), environment=environment))
     record = Record(
         cell,
         "done",
         seconds={"train": time.perf_counter() - started, "step_median": statistics.median(step_seconds)},
         curve=tuple(curve),
         bytes=measure.ledger(trainee.backbone, trainee.loss, trainee.optimizer),
-        environment=measure.environment(cell.threads),
+        environment=environment,
         digest=measure.parameter_digest(trainee.backbone, trainee.loss),
     )
     if cell.kind == "warm":
@@ -267,7 +272,7 @@ def _plugin(registry: Registry, kind: Kind, spec: Spec) -> Callable[..., nn.Modu
 
 
 def _set_learning_rate(optimizer: torch.optim.Optimizer, schedule: Schedule, step: int) -> None:
-    if schedule.decay and step % schedule.decay.every == 0:
+    if schedule.decay:  # at every step: a refinement begins in the middle of the decay
         for group in optimizer.param_groups:
             group["lr"] = schedule.lr * schedule.decay.factor ** (step // schedule.decay.every)
 
@@ -309,6 +314,5 @@ def _time(cell: Cell, registry: Registry, dataset: Dataset, memory: measure.Peak
         rounds=rounds,
         seconds={"train": sum(map(sum, rounds.values())) * cell.timing.steps},
         bytes={"peak": memory.added()},
-        environment=measure.environment(cell.threads),
     )
     return Outcome(record)

@@ -285,7 +285,7 @@ BROKEN = {
     "a docstring without a year": ("docstring", [(", 2018.", ".")]),
     "a summary of two lines": ("docstring", [("for tests.\n\n", "for tests.\n")]),
     "an option without a type": ("options", [("scale: float = 8.0", "scale=8.0")]),
-    "a default that is not a literal": ("options", [("scale: float = 8.0", "scale: float = 2.0**3")]),
+    "a default that is not a literal": ("loads", [("scale: float = 8.0", "scale: float = 2.0**3")]),
     "nonsense refused by an assertion": (
         "options",
         [

@@ -237,3 +237,20 @@ def test_a_script_without_a_main_guard_can_run_a_suite(tmp_path):
 
     ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.stdout.strip() == "4", ran.stderr
+
+
+def test_foreign_files_are_named_even_when_nothing_is_left_to_train(tmp_path, lossbench):
+    suite = write_suite(tmp_path, SMALL)
+    lossbench("run", suite, "--no-report")
+    (tmp_path / "runs/small/cells/notes.txt").write_text("mine")
+    ran = lossbench("run", suite, "--no-report")
+    assert ran.returncode == 0
+    assert "notes.txt" in ran.stderr
+    assert not (tmp_path / "runs/small/cells/notes.txt").exists()
+
+
+def test_a_folder_called_lossbench_in_the_working_folder_is_not_imported(tmp_path, lossbench):
+    (tmp_path / "lossbench").mkdir()
+    (tmp_path / "lossbench" / "__init__.py").write_text("raise RuntimeError('not me')\n")
+    ran = lossbench("run", write_suite(tmp_path, SMALL), "--no-report")
+    assert ran.returncode == 0, ran.stderr

@@ -129,3 +129,51 @@ def test_plugins_of_an_installed_package_are_found_without_importing_it(tmp_path
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert found.stdout.strip() == "Their loss.", found.stderr
+
+
+def test_an_edit_within_the_same_second_and_of_the_same_size_is_seen(tmp_path):
+    """Python's own import would take the byte-compiled old text for the new one."""
+    path = write_loss(tmp_path, "mine", "pass")
+    import os
+
+    stamp = path.stat()
+    values = []
+    for number in (1, 2):
+        path.write_text(path.read_text().replace("level: float = ", f"level: float = {number} or "))
+        path.write_text(f'"""x"""\nclass Loss:\n    number = {number}\n    def __init__(self, f, c): ...\n')
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + number))
+        values.append(Registry([tmp_path]).find("loss", "mine").load().number)
+    assert values == [1, 2]
+    assert not (tmp_path / "losses" / "__pycache__").exists()
+
+
+def test_a_default_that_cannot_be_read_is_refused_not_guessed(tmp_path):
+    (tmp_path / "losses").mkdir()
+    source = '"""x"""\nimport math\nclass Loss:\n    def __init__(self, f, c, *, m: float = math.pi / 4): ...\n'
+    (tmp_path / "losses" / "mine.py").write_text(source)
+    with pytest.raises(PluginError, match=r"mine\.py:4: the default of option 'm' must be a literal"):
+        Registry([tmp_path]).find("loss", "mine").options  # noqa: B018 - the property raises
+
+
+def test_a_default_may_name_a_constant_of_the_file(tmp_path):
+    (tmp_path / "losses").mkdir()
+    source = '"""x"""\nSCALE: float = 7.5\nclass Loss:\n    def __init__(self, f, c, *, s: float = SCALE): ...\n'
+    (tmp_path / "losses" / "mine.py").write_text(source)
+    assert Registry([tmp_path]).find("loss", "mine").options["s"].default == 7.5
+
+
+def test_the_source_hash_covers_what_a_loss_shares_with_others(tmp_path, registry):
+    from lossbench.registry import _shared_modules
+
+    names = {path.name for path in _shared_modules(registry.find("loss", "arcface")._tree)}
+    assert names == {"fused.py", "margin.py"}
+    assert _shared_modules(registry.find("backbone", "cnn")._tree) == []
+
+
+def test_odd_files_among_the_plugins_disturb_nobody(tmp_path):
+    folder = tmp_path / "losses"
+    (folder / "folder.py").mkdir(parents=True)
+    (folder / ".#lock.py").symlink_to("nobody@nowhere.1")
+    (folder / "_private.py").write_text("")
+    (folder / "dangling.py").symlink_to("nowhere")
+    assert set(Registry([tmp_path]).names("loss")) == set(Registry().names("loss"))

@@ -310,3 +310,49 @@ def test_markdown_shows_text_as_it_is(text, shown):
     from lossbench.report.render import _escape
 
     assert _escape(text) == shown
+
+
+def test_a_claim_over_several_widths_pairs_width_with_width(tmp_path, read_suite):
+    """A loss that is missing at one width must not be compared there with anything."""
+    suite = read_suite(SUITE)
+    cells = plan(suite)
+    store = Store(tmp_path / "run")
+    store.prepare(suite, cells)
+    rng = np.random.default_rng(0)
+    for cell in cells:
+        record, bits = synthetic(cell, rng)
+        gap = cell.loss.name == "w_softmax" and cell.width == 20 and cell.seed < 4 and cell.kind == "train"
+        store.write(Record(cell, "failed", error="x") if gap else record, None if gap else bits)
+    claim = analyse([store.root]).claims.iloc[0]
+    assert claim["n"] == 4
+    assert claim["delta"] == pytest.approx(3, abs=0.2)
+
+
+def test_runs_of_different_profiles_are_not_averaged(run_folder, tmp_path, read_suite):
+    other = read_suite(SUITE.replace("steps = 6", "steps = 7"))
+    store = Store(tmp_path / "other")
+    store.prepare(other, plan(other))
+    with pytest.raises(StoreError, match="different cells for softmax"):
+        analyse([run_folder, store.root])
+
+
+def test_a_cell_that_failed_in_one_run_and_finished_in_another_is_finished(tmp_path, read_suite):
+    suite = read_suite(SMALL)
+    cells = plan(suite)
+    stores = [Store(tmp_path / name) for name in "ab"]
+    rng = np.random.default_rng(0)
+    for store in stores:
+        store.prepare(suite, cells)
+    for cell in cells:
+        stores[0].write(Record(cell, "failed", error="x"))
+        stores[1].write(*synthetic(cell, rng))
+    for order in (stores, stores[::-1]):
+        assert analyse([store.root for store in order]).statuses == {"done": 4}
+
+
+def test_figures_keep_their_references_when_they_stand_in_the_page(report):
+    page = (report / "report.html").read_text()
+    ids = set(re.findall(r'id="([^"]+)"', page))
+    assert "\\" not in "".join(ids)
+    for reference in re.findall(r"url\(#([^)]+)\)", page) + re.findall(r'href="#([^"]+)"', page):
+        assert reference in ids

@@ -170,3 +170,17 @@ def test_equivalence_is_rarely_granted_at_the_margin():
 def test_correlation_tells_what_pairing_gains():
     assert stats.correlation([1, 2, 3], [2, 4, 6]) == pytest.approx(1)
     assert math.isnan(stats.correlation([1, 1, 1], [1, 2, 3]))
+
+
+def test_few_seeds_that_differ_by_one_image_each_prove_nothing():
+    step = 100 / 596
+    one_image_each = stats.paired([98 + step] * 3, [98.0] * 3, resolution=step)
+    assert one_image_each.p > 0.2
+    assert one_image_each.low < 0 < one_image_each.high
+    assert stats.tost([98.0] * 3, [98.0] * 3, 0.1, resolution=step) > stats.LEVEL
+    assert stats.tost([98.0] * 30, [98.0] * 30, 0.1, resolution=step) < stats.LEVEL
+
+
+def test_the_resolution_changes_nothing_where_there_is_spread():
+    assert stats.paired(A, B, resolution=1e-4) == stats.paired(A, B)
+    assert stats.tost(A, B, 0.01, resolution=1e-4) == stats.tost(A, B, 0.01)

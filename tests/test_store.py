@@ -81,6 +81,9 @@ DAMAGE = {
     "missing bits": lambda folder: (folder / "correct.npz").unlink(),
     "no record": lambda folder: (folder / "record.json").unlink(),
     "another cell's record": lambda folder: folder.rename(folder.with_name("0" * 20)),
+    "altered result": lambda folder: (folder / "record.json").write_text(
+        (folder / "record.json").read_text().replace('"accuracy": ', '"accuracy": 9')
+    ),
     "altered settings": lambda folder: (folder / "record.json").write_text(
         (folder / "record.json").read_text().replace('"steps": 6', '"steps": 600')
     ),
@@ -170,3 +173,34 @@ def test_an_empty_run_is_an_empty_table_with_its_columns(store):
     frame = load_records(store.root)
     assert len(frame) == 0
     assert {"key", "status", "accuracy", "seed"} <= set(frame.columns)
+
+
+def test_who_wants_to_be_alone_waits_for_the_others_and_they_for_it(store):
+    other = Store(store.root)
+    with store.claim("a") as first, other.claim("b", alone=True) as alone, other.claim("c") as beside:
+        assert (first, alone, beside) == (True, False, True)
+    with store.claim("b", alone=True) as alone, other.claim("c") as beside:
+        assert (alone, beside) == (True, False)
+
+
+def test_a_record_is_shown_under_the_labels_of_the_plan(tmp_path, read_suite):
+    """The suite is rewritten so that it means the same: the records stay, the labels are the new ones."""
+    text = SMALL + "timing = { rounds = 3 }\n"
+    suite = read_suite(text)
+    store = Store(tmp_path / "run")
+    store.prepare(suite, plan(suite))
+    for cell in plan(suite):
+        if cell.kind == "timing":
+            store.write(Record(cell, "done", rounds={spec.label: [1.0, 2.0, 3.0] for spec in cell.losses}))
+        else:
+            store.write(*done(cell))
+    rewritten = read_suite(
+        text.replace('"w_softmax"]', '{ name = "w_softmax", alpha = 1 }]').replace(
+            "channels = 4", 'preset = "mnist", channels = 4'
+        )
+    )
+    store.prepare(rewritten, plan(rewritten))
+    frame = load_records(store.root)
+    assert len(frame) == 5
+    assert set(frame["backbone"]) == {"cnn[preset=mnist,channels=4,depths=(1)]"}
+    assert set(frame["rounds"].iloc[-1]) == {"softmax", "w_softmax[alpha=1.0]"}

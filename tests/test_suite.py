@@ -89,6 +89,28 @@ WRONG = {
         changed('dataset = "digits"', 'dataset = { name = "digits", classes = 1 }'),
         ["experiment.digits.dataset", "between 2 and 10"],
     ),
+    "a name that would leave its folder": (
+        changed('name = "digits"\ndata', 'name = "../x"\ndata'),
+        ["name", "letters"],
+    ),
+    "a number that is none": (
+        changed('"w_softmax"]', '{ name = "w_softmax", alpha = nan }]'),
+        ["losses[1].alpha", "must be float, got nan"],
+    ),
+    "an endless margin": (f"margin = inf\n{SMALL}", ["margin", "finite"]),
+    "seeds without end": (changed("seeds = 2", "seeds = 1000000000000"), ["seeds", "at most 10000"]),
+    "a number of 5000 digits": (f"margin = {'9' * 5000}\n{SMALL}", ["not valid TOML"]),
+    "one name for all": (
+        changed('[[experiment]]\nname = "digits"', '[defaults]\nname = "x"\n[[experiment]]')
+        + SMALL.partition('suite"\n')[2].replace('name = "digits"\n', "", 1),
+        ["two experiments named 'x'"],
+    ),
+    "classes in two places": (
+        changed('dataset = "digits"', 'dataset = { name = "digits", classes = [5, 6, 7] }').replace(
+            "seeds = 2", "seeds = 2\nclasses = [2]"
+        ),
+        ["experiment.digits.classes", "one place"],
+    ),
     "not TOML": ("name = ]", ["suite.toml", "not valid TOML", "line 1"]),
 }
 
@@ -206,3 +228,16 @@ def test_the_json_schema_accepts_our_suites_and_refuses_a_typo(registry):
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(tomllib.loads(changed("seeds = 2", "sedes = 2")), schema)
     assert "w_softmax" in json.dumps(schema)
+
+
+def test_the_baseline_has_one_label_however_an_experiment_writes_it(read_suite):
+    again = SMALL.partition('suite"\n')[2].replace('name = "digits"', 'name = "again"')
+    suite = read_suite(SMALL + again.replace('"softmax"', '{ name = "softmax", bias = true }'))
+    assert [experiment.losses[0].label for experiment in suite.experiments] == ["softmax", "softmax"]
+
+
+def test_a_dataset_written_as_a_label_keeps_its_options_in_a_sweep_of_classes(read_suite):
+    text = changed('dataset = "digits"', 'dataset = "digits[train=500]"').replace(
+        "seeds = 2", "seeds = 2\nclasses = [5]"
+    )
+    assert read_suite(text).experiments[0].tasks[0][1].options == {"train": 500, "classes": 5}

@@ -174,3 +174,24 @@ def test_angles_are_zero_on_the_weight_and_right_angles_beside_it():
     weight = torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 1.0]])
     features = torch.tensor([[5.0, 0.0], [0.0, 7.0], [1.0, 0.0]])
     assert mean_angles(features, torch.tensor([0, 0, 1]), weight) == [pytest.approx(45.0), pytest.approx(90.0), None]
+
+
+def test_a_refinement_goes_on_with_the_decayed_learning_rate(read_suite, registry, digits):
+    text = SMALL.replace("batch = 16", "batch = 16, lr = 0.8, decay = { factor = 0.5, every = 4 }")
+    cells = plan(read_suite(text + "warm_start = { steps = 5 }\n"))
+    warm = train.build(cells[0], cells[0].loss, registry, digits)
+    batches = train.Batches(digits.train, 16, 0)
+    train.train(warm, batches, cells[0], digits.test)
+    refined = train.build(cells[1], cells[1].loss, registry, digits)
+    train.resume_from(refined, train.checkpoint_of(warm))
+    one_step = replace(cells[1], schedule=cells[1].schedule.model_copy(update={"steps": 1}), key="")
+    train.train(refined, batches, one_step, digits.test)
+    assert refined.optimizer.param_groups[0]["lr"] == 0.4  # step 5 of the whole training
+
+
+def test_parameters_that_turn_nan_at_the_last_step_are_diverged_too(tmp_path, read_suite):
+    write_loss(tmp_path, "bad", "self.weight.register_hook(lambda g: g * float('nan')) if self.calls == 6 else None")
+    registry = Registry([tmp_path])
+    cells = plan(read_suite(SMALL.replace('"w_softmax"]', '"bad"]'), plugins=registry))
+    record = train.run(cells[1], registry, NOWHERE).record
+    assert (record.status, record.error) == ("diverged", "a parameter is not finite at step 5")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lossbench.engines.server import kill_group
-from lossbench.errors import LossbenchError
+from lossbench.errors import LossbenchError, RunError
 from lossbench.registry import Registry
 from lossbench.schema import Cell, Record, Status
 from lossbench.store import Store
@@ -33,9 +33,9 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened to a cell: it started, or it has a record now."""
+    """Something happened to a cell: it started, it has a record now, or we wait for another run that holds it."""
 
-    kind: Literal["started", "ended"]
+    kind: Literal["started", "ended", "held"]
     cell: Cell
     record: dict[str, Any] | None = None
 
@@ -46,11 +46,12 @@ class Server:
     def __init__(self, modules: Iterable[str]) -> None:
         single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "lossbench.engines.server", *dict.fromkeys(modules)],
+            # -P and our own path: the server must import the package that we are, not one in the working folder.
+            [sys.executable, "-P", "-m", "lossbench.engines.server", *dict.fromkeys(modules)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **single},
+            env={**os.environ, **single, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
         )
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -173,11 +174,15 @@ class _Scheduler:
 
     def run(self) -> None:
         self.running: dict[str, _Running] = {}
+        told = False
         try:
             while True:
                 self.start_what_can()
                 if not self.running and not self.waiting:
                     return
+                if not self.running and not told:
+                    told = True
+                    self.on_event(Event("held", self.waiting[0]))
                 self.enforce_deadline()
                 self.listen()
         finally:
@@ -193,9 +198,11 @@ class _Scheduler:
             if cell.warm and self.is_pending(cell.warm_cell().key):
                 continue
             claim = ExitStack()
-            if claim.enter_context(self.store.claim(cell.key)):
+            if claim.enter_context(self.store.claim(cell.key, alone=cell.kind == "timing")):
                 self.waiting.remove(cell)
                 self.start(cell, claim)
+            else:
+                claim.close()
 
     def start(self, cell: Cell, claim: ExitStack) -> None:
         known = self.store.read(cell.key)
@@ -220,7 +227,7 @@ class _Scheduler:
             return
         key = event["id"]
         if key is None:
-            raise LossbenchError("the process server died; finished cells are safe, run the same command again")
+            raise RunError("the process server died; finished cells are safe, run the same command again")
         if "pid" in event:
             self.running[key].pid = event["pid"]
         elif self.running[key].timed_out:
@@ -249,7 +256,13 @@ class _Scheduler:
         self.on_event(Event("ended", running.cell, record))
 
     def is_pending(self, key: str) -> bool:
-        return key in self.running or any(cell.key == key for cell in self.waiting)
+        """Whether that cell will still get a record: from us, or from another run that holds it."""
+        if key in self.running or any(cell.key == key for cell in self.waiting):
+            return True
+        if self.store.read(key) is not None:
+            return False
+        with self.store.claim(key) as free:
+            return not free
 
     def is_done(self, key: str) -> bool:
         record = self.store.read(key)

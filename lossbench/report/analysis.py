@@ -15,7 +15,7 @@ import pandas as pd
 from lossbench import stats
 from lossbench.errors import StoreError
 from lossbench.schema import Cell, Claim, Outline
-from lossbench.store import Store, load_records
+from lossbench.store import Store, tabulated
 from lossbench.theory import minimum_width
 
 POINT = ["experiment", "dataset", "backbone", "classes", "width"]  # where losses are compared, seed by seed
@@ -157,14 +157,19 @@ class Results:
     def _contrast(self, group: pd.DataFrame, metric: str, a: str, b: str) -> dict[str, Any]:
         """a − b on a metric, paired by seed (means over points within a seed, if there are several)."""
         column, unit, _ = METRICS[metric]
-        values = group.assign(value=group[column].astype(float)).dropna(subset=["value"])
-        by_seed = values.pivot_table(index="seed", columns="label", values="value", aggfunc="mean")
-        pairs = by_seed.reindex(columns=[a, b]).dropna()
-        found = stats.paired(pairs[a], pairs[b])
-        margin = self.outline.margin if metric == "accuracy" else None
+        values = group.assign(value=group[column].astype(float))
+        at_points = values.pivot_table(index=["seed", *POINT], columns="label", values="value", dropna=False)
+        complete = at_points.reindex(columns=[a, b]).dropna()
+        points = values[POINT].drop_duplicates()
+        whole = complete.groupby("seed").filter(lambda seed: len(seed) == len(points))  # a seed without gaps
+        pairs = whole.groupby("seed").mean()
+        margin, resolution = None, 0.0
+        if metric == "accuracy":  # equal differences of few test images are chance, not certainty
+            margin, resolution = self.outline.margin, 100 / float(values["total"].max()) if len(values) else 0.0
+        found = stats.paired(pairs[a], pairs[b], resolution=resolution)
         return {
             **_numbers(found),
-            "tost_p": stats.tost(pairs[a], pairs[b], margin) if margin else math.nan,
+            "tost_p": stats.tost(pairs[a], pairs[b], margin, resolution=resolution) if margin else math.nan,
             "unit": unit,
             "correlation": stats.correlation(pairs[a], pairs[b]),
         }
@@ -219,10 +224,22 @@ def analyse(runs: Sequence[str | os.PathLike[str]]) -> Results:
     if len(names := sorted({outline.name for outline in outlines})) > 1:
         raise StoreError(f"these runs are of different suites ({', '.join(names)}); report them one by one")
     merged = {(cell.experiment, cell.label, cell.key): cell for group in cells for cell in group}
-    frames = pd.concat([load_records(store.root) for store in stores], ignore_index=True)
-    frames = frames.drop_duplicates(subset=["experiment", "label", "key"])
-    damaged = {name: why for store in stores for name, why in store.scan()[1].items()}
-    return Results(outlines[0], tuple(str(run) for run in runs), tuple(merged.values()), frames, damaged)
+    places = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed) for cell in merged.values())
+    if twice := next((place for place, count in places.items() if count > 1), None):
+        raise StoreError(
+            f"these runs have different cells for {twice[1]} of experiment '{twice[0]}' (another profile or version of "
+            "the suite or a plugin); report them one by one"
+        )
+    records: dict[str, Any] = {}
+    damaged: dict[str, str] = {}
+    for store in stores:
+        sound, bad = store.scan()
+        damaged |= bad
+        # A cell that failed in one run and finished in another is finished.
+        records |= {key: record for key, record in sound.items() if records.get(key, record)["status"] != "done"}
+        records = {**sound, **records}
+    frame = tabulated(list(merged.values()), records)
+    return Results(outlines[0], tuple(str(run) for run in runs), tuple(merged.values()), frame, damaged)
 
 
 def _points(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
@@ -257,7 +274,8 @@ def _adjust(family: list[dict[str, Any]]) -> None:
 def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     """The rows as a frame; seeds needed is a whole number where the verdict is open, else empty."""
     for row in rows:
-        row["seeds_needed"] = row["seeds_needed"] if row["verdict"] == "undecided" else None
+        open_question = row["verdict"] == "undecided" and row.get("evidence") != "equivalent"
+        row["seeds_needed"] = row["seeds_needed"] if open_question else None
     whole = pd.array([row["seeds_needed"] for row in rows], dtype="Int64")
     return pd.DataFrame(rows, columns=columns).assign(seeds_needed=whole)
 

@@ -75,7 +75,7 @@ def _inline(figure: Figure) -> str:
     """The drawing alone, without the XML prologue (which names an outside address), its ids made its own."""
     svg = figure.svg[figure.svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\b(id="|url\(#|href="#)', rf"\1{re.escape(figure.name)}-", svg)
+    svg = re.sub(r'\b(id="|url\(#|href="#)', lambda found: f"{found[1]}{figure.name}-", svg)
     import markupsafe
 
     return markupsafe.Markup(svg)

@@ -46,12 +46,14 @@ def validity(results: Results) -> Section:
         least = f"{stats.FEWEST_SEEDS} are the least for an interval, and few even then."
         blocks.append(Prose(f"Some comparisons have only {seeds} paired seeds: {least}"))
     elif len(accuracy):
+        family = int(accuracy.groupby("experiment").size().max())
+        effect = stats.detectable_effect(seeds, level=stats.LEVEL / family)
         blocks.append(
             Prose(
-                f"With {seeds} paired seeds, a difference of {stats.detectable_effect(seeds):.2f} standard deviations "
-                f"of the paired differences is found with 80 % chance at level {stats.LEVEL}; smaller ones mostly come "
-                "out undecided. Intervals are 95 % t intervals of the paired differences; a difference whose 90 % "
-                f"interval lies within ±{results.outline.margin:g} points counts as equivalent."
+                f"With {seeds} paired seeds and up to {family} comparisons in an experiment, a difference of "
+                f"{effect:.2f} standard deviations of the paired differences is found with 80 % chance or more; "
+                "smaller ones mostly come out undecided. Intervals are 95 % t intervals of the paired differences; a "
+                f"difference whose 90 % interval lies within ±{results.outline.margin:g} points counts as equivalent."
             )
         )
     statuses = results.statuses
@@ -226,10 +228,9 @@ def environment(results: Results) -> Section:
     names = ("fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "device", "cells")
     if rows := [{name: str(found.get(name)) for name in names} for found in results.environments]:
         blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device"]))
-    profile = f" --profile {results.outline.profile}" if results.outline.profile else ""
     blocks += [
         Prose("To make this again:"),
-        Prose(f"lossbench run {results.outline.source}{profile}", code=True),
+        Prose(results.outline.command, code=True),
         Prose("To write this report again from the records:"),
         Prose(f"lossbench report {' '.join(results.runs)}", code=True),
     ]

@@ -65,6 +65,6 @@ def ratio(row: Mapping[str, Any]) -> str:
 def comparison(row: Mapping[str, Any]) -> str:
     """One comparison as a sentence."""
     return (
-        f"{row['loss']} on {row['experiment']} ({row['dataset']}, M = {row['width']}) differs from {row['baseline']} "
-        f"by {difference(row)}, {row['n']} seeds: {row['verdict']}."
+        f"{row['loss']} minus {row['baseline']} on {row['experiment']} ({row['dataset']}, M = {row['width']}) is "
+        f"{difference(row)}, {row['n']} seeds: {row['verdict']}."
     )
