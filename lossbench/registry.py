@@ -176,7 +176,7 @@ class Plugin:
         return _load(self)
 
 
-class OptionError(PluginError):
+class OptionError(PluginError, ValueError):
     """An option that a plugin does not take; `option` is its name when one key is to blame."""
 
     def __init__(self, option: str | None, message: str) -> None:

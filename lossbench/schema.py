@@ -376,9 +376,10 @@ class Record:
 def result(record: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a record's JSON that the cell alone decides: equal, to the bit, for any -j, order or interruption.
 
-    Seconds, peak memory and the environment are what was met on the way.
+    Seconds, peak memory and the environment (and so the checksum over all) are what was met on the way.
     """
-    kept = {name: value for name, value in record.items() if name not in ("seconds", "rounds", "environment")}
+    met = ("seconds", "rounds", "environment", "checksum")
+    kept = {name: value for name, value in record.items() if name not in met}
     return kept | {"bytes": {name: size for name, size in record["bytes"].items() if name != "peak"}}
 
 

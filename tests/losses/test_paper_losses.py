@@ -308,7 +308,6 @@ def test_bad_labels_are_refused_in_a_sentence(name, labels):
     ("name", "options"),
     [
         ("w_softmax", {"alpha": -0.1}),
-        ("w_softmax", {"alpha": math.inf}),
         ("l_softmax", {"m": 5}),
         ("a_softmax", {"base": -1.0}),
         ("center", {"alpha": 2.0}),
@@ -318,3 +317,9 @@ def test_bad_labels_are_refused_in_a_sentence(name, labels):
 def test_options_out_of_range_are_refused_in_a_sentence(name, options):
     with pytest.raises(ValueError, match=f"{next(iter(options))} must"):
         make(name, **options)
+
+
+def test_an_option_that_is_no_number_is_refused_in_a_sentence():
+    for value in (math.inf, math.nan):
+        with pytest.raises(ValueError, match="option 'alpha' of loss 'w_softmax' must be float"):
+            make("w_softmax", alpha=value)
