@@ -63,9 +63,7 @@ def differences(results: Results, metric: str, axis_label: str, band: float | No
     heights = [len(group) for _, group in panels]
 
     def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots(
-            len(panels), 1, sharex=True, squeeze=False, height_ratios=[count + 0.6 for count in heights]
-        )
+        axes = canvas.subplots(len(panels), 1, squeeze=False, height_ratios=[count + 0.6 for count in heights])
         for ax, (experiment, group) in zip(axes[:, 0], panels, strict=True):
             if band:
                 ax.axvspan(-band, band, color="#56B4E9", alpha=0.15, lw=0, zorder=0)
@@ -85,7 +83,7 @@ def differences(results: Results, metric: str, axis_label: str, band: float | No
             ax.set_axisbelow(True)
         axes[-1, 0].set_xlabel(axis_label)
 
-    return drawn(draw, 7.2, 0.7 + sum(0.27 * count + 0.42 for count in heights))
+    return drawn(draw, 7.2, 0.7 + sum(0.27 * count + 0.55 for count in heights))
 
 
 def _shared(group: pd.DataFrame) -> str:
