@@ -12,7 +12,6 @@ is written by hand. Everything is O(B·C + C·M) in memory.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +66,7 @@ def _cosines(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor 
     share = None
     if weight.ndim == 3:
         every = cosine.view(len(x), *weight.shape[:2])
-        cosine = functools.reduce(torch.maximum, every.unbind(1))
+        cosine = every.amax(1)
         share = every.eq_(cosine[:, None])  # 1 for the nearest, else 0, in place: cheaper than a mask
         if share.is_cuda or share.sum() > cosine.numel():  # a tie, rare; on a GPU asking would cost more than dividing
             share.div_(share.sum(1, keepdim=True))
