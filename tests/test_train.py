@@ -195,3 +195,22 @@ def test_parameters_that_turn_nan_at_the_last_step_are_diverged_too(tmp_path, re
     cells = plan(read_suite(SMALL.replace('"w_softmax"]', '"bad"]'), plugins=registry))
     record = train.run(cells[1], registry, NOWHERE).record
     assert (record.status, record.error) == ("diverged", "a parameter is not finite at step 5")
+
+
+def test_a_loss_is_told_the_length_and_advanced_once_a_step(read_suite, registry, digits, monkeypatch):
+    cell = plan(read_suite(SMALL.replace('"w_softmax"]', '"l_softmax"]')))[1]
+    trainee = train.build(cell, cell.loss, registry, digits)
+    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits.test)
+    assert trainee.loss.annealing.t == 6
+    assert trainee.loss.annealing.pace == 20000 / 6
+
+
+def test_scores_come_from_evaluation_mode_and_training_goes_on_in_training_mode(read_suite, registry, digits):
+    schedule = "schedule = { steps = 6, batch = 16, evaluations = 2 }"
+    cell = plan(read_suite(SMALL.replace("schedule = { steps = 6, batch = 16 }", schedule)))[0]
+    trainee = train.build(cell, cell.loss, registry, digits)
+    modes = []
+    trainee.backbone.register_forward_hook(lambda module, *_: modes.append((module.training, torch.is_grad_enabled())))
+    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits.test)
+    batches = -(-len(digits.test) // train.EVALUATION_BATCH)
+    assert modes == ([(True, True)] * 3 + [(False, False)] * batches) * 2

@@ -33,7 +33,8 @@ def serve(modules: list[str], work: Callable[[dict[str, Any]], int]) -> None:
     gc.collect()
     gc.freeze()  # keeps the children's garbage collectors off the shared pages
     children: dict[int, str] = {}
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)  # a signal handler must never wait
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -17,7 +17,7 @@ CASES = [(shape, name) for shape in SHAPES for name in contenders((4, 3, 2))]
 @pytest.mark.filterwarnings("ignore")  # pytorch-metric-learning's own
 def test_forward_and_backward(benchmark, shape, name, threads):
     loss = name.partition(" ")[0]
-    steps = contenders(shape, [] if loss == "plain" else [loss]) if loss != "plain" else contenders(shape, ["softmax"])
+    steps = contenders(shape, ["softmax" if loss == "plain" else loss])
     if name not in steps:
         pytest.skip("the B×C×M tensor of Algorithm 1 does not fit")
     before = torch.get_num_threads()
