@@ -42,6 +42,7 @@ def test_what_is_written_can_be_read_back(store, suite_and_cells):
     assert Record.from_json(found) == record
     assert found["accuracy"] == pytest.approx(100 * 2 / 3)
     assert store.correct(cell.key).tolist() == bits.tolist()
+    assert list((store.root / "staging").iterdir()) == []  # the folder came by a rename, not by a copy
 
 
 def test_record_json_has_the_public_fields(store, suite_and_cells):

@@ -174,6 +174,7 @@ def test_angles_are_zero_on_the_weight_and_right_angles_beside_it():
     weight = torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 1.0]])
     features = torch.tensor([[5.0, 0.0], [0.0, 7.0], [1.0, 0.0]])
     assert mean_angles(features, torch.tensor([0, 0, 1]), weight) == [pytest.approx(45.0), pytest.approx(90.0), None]
+    assert mean_angles(-features, torch.tensor([0, 1, 2]), weight) == pytest.approx([180.0, 180.0, 135.0])
 
 
 def test_a_refinement_goes_on_with_the_decayed_learning_rate(read_suite, registry, digits):
