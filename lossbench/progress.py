@@ -132,7 +132,7 @@ def _outcome(event: Event) -> str:
     parts = [f"{record['status']:<8} {event.cell.title}"]
     if record["accuracy"] is not None:
         parts.append(f"{record['accuracy']:.2f} %")
-    if "train" in record["seconds"]:
+    if record["seconds"].get("train") is not None:
         parts.append(f"{record['seconds']['train']:.1f} s")
     if record["error"]:
         parts.append(record["error"].strip().splitlines()[-1])

@@ -21,6 +21,8 @@ PROTOCOL = 1
 
 Metric = Literal["accuracy", "angle", "step_seconds", "fc_bytes"]
 Status = Literal["done", "failed", "diverged", "oom", "timeout"]
+SECONDS = ("train", "step_median")
+LEDGER = ("fc", "classifier", "loss", "model", "optimizer", "peak")
 CellKind = Literal["train", "warm", "timing"]
 
 # Upper bounds only keep a slip of the pen from asking for more than any machine has.
@@ -331,13 +333,19 @@ class Record:
     error: str | None = None
     correct: int | None = None
     total: int | None = None
-    seconds: Mapping[str, float] = field(default_factory=dict)  # train, step_median
-    bytes: Mapping[str, int] = field(default_factory=dict)  # fc, classifier, loss, model, optimizer, peak
+    seconds: Mapping[str, float | None] = field(default_factory=dict)  # the keys of SECONDS
+    bytes: Mapping[str, int | None] = field(default_factory=dict)  # the keys of LEDGER
     angles: Mapping[str, list[float | None]] = field(default_factory=dict)  # train, test: degrees by class
     curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds a step, by loss
     environment: Mapping[str, Any] = field(default_factory=dict)
     digest: str | None = None  # sha256 of the trained parameters: equal digests, equal training
+
+    def __post_init__(self) -> None:
+        """Every record has every key; null stands for what was not measured."""
+        object.__setattr__(self, "seconds", {**dict.fromkeys(SECONDS), **self.seconds})
+        object.__setattr__(self, "bytes", {**dict.fromkeys(LEDGER), **self.bytes})
+        object.__setattr__(self, "angles", {"train": [], "test": [], **self.angles})
 
     @property
     def accuracy(self) -> float | None:
