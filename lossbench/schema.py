@@ -1,8 +1,7 @@
-"""The frozen data that everything speaks: what a suite file says, the cells it means, the records they leave.
+"""The frozen data that everything speaks: suites, the cells they mean, the records that cells leave.
 
-Two families. The pydantic models (`SuiteFile` and below) are the *text* of a suite: strict, with a JSON schema
-for editors. The dataclasses (`Suite`, `Experiment`, `Cell`, `Record`, …) are what that text *means* once names are
-resolved; they are plain data and the only thing that crosses a process boundary.
+`text` holds what a suite file may say; the dataclasses here are what it *means* once names are resolved. They are plain
+data and the only thing that crosses a process boundary.
 """
 
 from __future__ import annotations
@@ -12,128 +11,17 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from lossbench.text import Claim, Schedule, Timing
 
 # Raised whenever the meaning of a cell changes, so that older records are not taken for current ones.
 PROTOCOL = 1
 
-Metric = Literal["accuracy", "angle", "step_seconds", "fc_bytes"]
 Status = Literal["done", "failed", "diverged", "oom", "timeout"]
 SECONDS = ("train", "step_median")
 LEDGER = ("fc", "classifier", "loss", "model", "optimizer", "peak")
 CellKind = Literal["train", "warm", "timing"]
-
-# Upper bounds only keep a slip of the pen from asking for more than any machine has.
-Positive = Annotated[int, Field(ge=1, le=10**9)]
-NonNegative = Annotated[int, Field(ge=0, le=10**9)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # becomes part of paths
-Width = Positive | Literal["min"]
-
-
-class _Text(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class _NamedText(BaseModel):
-    """A table with a `name`; every other key is an option, judged later by the plugin that has that name."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-    name: str
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-
-class Decay(_Text):
-    """Multiply the learning rate by `factor` every `every` steps."""
-
-    factor: Annotated[float, Field(gt=0, le=1)]
-    every: Positive
-
-
-class Schedule(_Text):
-    """How one cell is trained: SGD with momentum, `steps` batches, step decay."""
-
-    steps: Positive
-    batch: Positive = 64
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5e-4
-    decay: Decay | None = None
-    evaluations: NonNegative = Field(0, description="points of the learning curve that score the test set too")
-
-
-class WarmStart(_Text):
-    """A phase that all losses share: train `loss` for `steps`, then refine with each loss."""
-
-    loss: str | _NamedText = "softmax"
-    steps: Positive
-
-
-class Timing(_Text):
-    """A timing cell: `rounds` visits to every loss in shuffled order, `steps` optimizer steps a visit."""
-
-    rounds: Annotated[int, Field(ge=3)] = 15
-    steps: Positive = 5
-
-
-class ExperimentText(_Text):
-    """One grid of a suite: dataset × backbone × widths × losses × seeds."""
-
-    name: Name
-    dataset: str | _NamedText
-    backbone: str | _NamedText
-    widths: Annotated[list[Width], Field(min_length=1)]
-    losses: Annotated[list[str | _NamedText], Field(min_length=1)]
-    seeds: Annotated[int, Field(ge=1, le=10_000)] | Annotated[list[NonNegative], Field(min_length=1)]
-    schedule: Schedule
-    classes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] | None = Field(
-        None, description="train on the first k classes only, for each k of this list"
-    )
-    warm_start: WarmStart | None = None
-    timing: Timing | None = None
-    published: dict[str, float] = Field(default={}, description="accuracy in percent by loss, as a paper prints it")
-    threads: Annotated[int, Field(ge=1, le=1024)] = 1
-
-
-class Claim(_Text):
-    """A statement that the suite tests: on `metric`, `better` beats `than`."""
-
-    text: str
-    experiment: str
-    metric: Metric = "accuracy"
-    better: str
-    than: str
-    width: Width | None = Field(None, description="test it at this width; absent: over all widths of the experiment")
-
-
-class Profile(_Text):
-    """The same suite at another scale: tables laid over the experiments' own."""
-
-    all: dict[str, Any] = Field(default={}, description="laid over every experiment, over its own keys too")
-    experiment: dict[str, dict[str, Any]] = Field(default={}, description="laid over one experiment, by its name")
-    skip: list[str] = Field(default=[], description="experiments left out")
-
-
-class SuiteFile(_Text):
-    """A suite file, as written."""
-
-    name: Name
-    title: str = ""
-    baseline: str = "softmax"
-    margin: Annotated[
-        float, Field(gt=0, allow_inf_nan=False, description="accuracy points that count as no difference")
-    ] = 0.5
-    defaults: dict[str, Any] = Field(default={}, description="any key of an experiment")
-    experiment: Annotated[list[dict[str, Any]], Field(min_length=1)]
-    claim: list[Claim] = []
-    profile: dict[str, Profile] = {}
-
-
-# --- what the text means -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench import schema
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.labels import label, parse_label
 from lossbench.registry import Kind, OptionError, Registry
-from lossbench.schema import Experiment, ExperimentText, Outline, Spec, Suite, SuiteFile, Warm
+from lossbench.schema import Experiment, Outline, Spec, Suite, Warm
+from lossbench.text import Claim, ExperimentText, NamedText, Profile, SuiteFile
 
 # The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
 CountClasses = Callable[[Spec], int]
@@ -66,7 +66,7 @@ class _Reader:
 
     def experiments(self, profile: str | None) -> tuple[Experiment, ...]:
         """Every experiment of one profile."""
-        overlay = self.file.profile.get(profile, schema.Profile()) if profile else schema.Profile()
+        overlay = self.file.profile.get(profile, Profile()) if profile else Profile()
         names = [str(raw.get("name", index)) for index, raw in enumerate(self.file.experiment)]
         for index, name in enumerate(names):
             if name in names[:index]:
@@ -169,7 +169,7 @@ class _Reader:
                 raise self.fail(origin(["classes", index]), problem)
             yield k, self.resolve("dataset", dataset.name, written | {"classes": k}, origin(["classes", index]))
 
-    def claims(self, experiments: Sequence[Experiment]) -> tuple[schema.Claim, ...]:
+    def claims(self, experiments: Sequence[Experiment]) -> tuple[Claim, ...]:
         """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
         by_name = {experiment.name: experiment for experiment in experiments}
         claims = []
@@ -205,12 +205,12 @@ class _Reader:
         labels = [spec.label for spec in losses]
         raise self.fail(path, f"no cell produces '{written}'; {nearest(written, labels)}")
 
-    def single(self, kind: Kind, item: str | schema._NamedText, path: Sequence[Any]) -> Spec:
+    def single(self, kind: Kind, item: str | NamedText, path: Sequence[Any]) -> Spec:
         """A plugin with one value an option."""
         name, written = self.named(item, path)
         return self.resolve(kind, name, written, path)
 
-    def sweep(self, kind: Kind, item: str | schema._NamedText, path: Sequence[Any]) -> Iterator[Spec]:
+    def sweep(self, kind: Kind, item: str | NamedText, path: Sequence[Any]) -> Iterator[Spec]:
         """A plugin for every combination of the options that are written as lists."""
         name, written = self.named(item, path)
         axes = []
@@ -230,8 +230,8 @@ class _Reader:
             return False
         return True
 
-    def named(self, item: str | schema._NamedText, path: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-        if isinstance(item, schema._NamedText):
+    def named(self, item: str | NamedText, path: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+        if isinstance(item, NamedText):
             return item.name, item.options
         try:
             return parse_label(item)

@@ -20,8 +20,9 @@ from lossbench import measure
 from lossbench.data import Dataset, Split, load_dataset
 from lossbench.errors import PluginError
 from lossbench.registry import Kind, Registry
-from lossbench.schema import Cell, Record, Schedule, Spec
+from lossbench.schema import Cell, Record, Spec
 from lossbench.streams import derive
+from lossbench.text import Schedule
 
 EVALUATION_BATCH = 512
 CURVE_POINTS = 40  # of the training loss; the mean over the steps between two points

@@ -14,8 +14,9 @@ import pandas as pd
 
 from lossbench import stats
 from lossbench.errors import StoreError
-from lossbench.schema import Cell, Claim, Outline
+from lossbench.schema import Cell, Outline
 from lossbench.store import Store, tabulated
+from lossbench.text import Claim
 from lossbench.theory import minimum_width
 
 POINT = ["experiment", "dataset", "backbone", "classes", "width"]  # where losses are compared, seed by seed
