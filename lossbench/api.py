@@ -96,9 +96,16 @@ def prepare(
     command += [part for folder in plugins for part in ("--plugins", os.fspath(folder))]
     parsed = replace(parsed, outline=replace(parsed.outline, command=shlex.join(command)))
     cells = plan(parsed)
-    wanted = {"losses": losses, "datasets": datasets, "backbones": backbones, "widths": widths, "seeds": seeds}
-    chosen = select(cells, **{**wanted, "losses": _labels(losses, cells, registry)})  # type: ignore[arg-type]
+    chosen = select(
+        cells,
+        losses=_labels(losses, cells, registry),
+        datasets=datasets,
+        backbones=backbones,
+        widths=widths,
+        seeds=seeds,
+    )
     if not chosen:
+        wanted = {"losses": losses, "datasets": datasets, "backbones": backbones, "widths": widths, "seeds": seeds}
         asked = "; ".join(f"{key} {', '.join(map(str, value))}" for key, value in wanted.items() if value)
         raise SuiteError(f"{path}: no cell fits {asked}; `lossbench plan {suite}` shows the cells there are")
     return Job(parsed, registry, folder, cells, unique(chosen))

@@ -262,9 +262,9 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     definitions = top.setdefault("$defs", {}) | grid.pop("$defs", {})
     partial = {key: value for key, value in grid.items() if key != "required"}  # the layers complete each other
     definitions["Experiment"] = partial
-    for key, kind in (("dataset", "dataset"), ("backbone", "backbone")):
-        partial["properties"][key]["description"] = _one_of_names(registry, kind)  # type: ignore[arg-type]
-    partial["properties"]["losses"]["description"] = _one_of_names(registry, "loss")
+    named: tuple[tuple[str, Kind], ...] = (("dataset", "dataset"), ("backbone", "backbone"), ("losses", "loss"))
+    for key, kind in named:
+        partial["properties"][key]["description"] = f"a {kind}: {', '.join(registry.names(kind))}"
     reference = {"$ref": "#/$defs/Experiment"}
     top["properties"]["defaults"] |= {"additionalProperties": False, **reference}
     top["properties"]["experiment"]["items"] = {**reference, "required": ["name"]}
@@ -276,10 +276,6 @@ def json_schema(registry: Registry) -> dict[str, Any]:
         place.pop("type", None)
     top["$defs"] = definitions
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "title": "lossbench suite"}
-
-
-def _one_of_names(registry: Registry, kind: Kind) -> str:
-    return f"a {kind}: {', '.join(registry.names(kind))}"
 
 
 def _as_json(value: Any) -> Any:

@@ -63,7 +63,7 @@ class Trainee:
         """One optimizer step on one batch; the training loss, detached."""
         value: Tensor = self.loss(self.backbone(images), labels)
         self.optimizer.zero_grad()
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
         self.optimizer.step()
         if self.advance:
             self.advance()
@@ -178,7 +178,7 @@ def score(trainee: Trainee, split: Split) -> tuple[NDArray[np.bool_], list[float
     for start in range(0, len(split), EVALUATION_BATCH):
         images, labels = to_batch(split, np.arange(start, min(start + EVALUATION_BATCH, len(split))))
         feature = trainee.backbone(images)
-        correct.append(trainee.loss.logits(feature).argmax(1) == labels)  # type: ignore[operator]
+        correct.append(trainee.loss.logits(feature).argmax(1) == labels)  # type: ignore[operator]  # a plugin's method
         features.append(feature)
     weight = getattr(trainee.loss, "weight", None)
     angles: list[float | None] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.registry import Kind, Registry
-from lossbench.schema import Cell, Record, Spec
+from lossbench.schema import Cell, Record, Spec, Status
 from lossbench.store import Store
 
 
@@ -37,9 +37,9 @@ def _train(cell: Cell, registry: Registry, data: Path, store: Store) -> None:
             torch.save(outcome.checkpoint, checkpoint)
     except Exception as error:
         traceback.print_exc()
-        status = "oom" if _out_of_memory(error) else "failed"
+        status: Status = "oom" if _out_of_memory(error) else "failed"
         text = "".join(traceback.format_exception(error))
-        store.write(Record(cell, status, error=text, environment=measure.environment(cell.threads)))  # type: ignore[arg-type]
+        store.write(Record(cell, status, error=text, environment=measure.environment(cell.threads)))
     else:
         store.write(outcome.record, outcome.correct, checkpoint.getvalue() or None)
 

@@ -44,7 +44,7 @@ def colours(labels: Sequence[str]) -> dict[str, str]:
 
 def drawn(draw: Callable[[Canvas], None], width: float, height: float) -> str:
     """The SVG text of a figure of that size in inches."""
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type,unused-ignore]
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type,unused-ignore]  # its keys are literals in newer stubs
         canvas = Canvas(figsize=(width, height), layout="constrained")
         draw(canvas)
         buffer = io.StringIO()
