@@ -81,8 +81,7 @@ def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None
     dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
     memory = measure.PeakMemory()
     if cell.kind == "timing":
-        outcome = _time(cell, registry, dataset, memory)
-        return replace(outcome, record=replace(outcome.record, environment=environment))
+        return Outcome(replace(_time(cell, registry, dataset), bytes={"peak": memory.added()}, environment=environment))
     trainee = build(cell, cell.loss, registry, dataset)
     if warm_checkpoint is not None:
         resume_from(trainee, torch.load(warm_checkpoint, weights_only=True))
@@ -290,7 +289,7 @@ def _sample(split: Split, size: int, seed: int) -> Split:
     return split.take(np.sort(rng.choice(len(split), size, replace=False)))
 
 
-def _time(cell: Cell, registry: Registry, dataset: Dataset, memory: measure.PeakMemory) -> Outcome:
+def _time(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
     """Seconds a step for every loss, side by side: rounds that visit all losses in shuffled order on equal batches."""
     assert cell.timing
     batches = Batches(dataset.train, cell.schedule.batch, cell.seed)
@@ -309,11 +308,5 @@ def _time(cell: Cell, registry: Registry, dataset: Dataset, memory: measure.Peak
             elapsed = (time.perf_counter() - started) / cell.timing.steps
             if round_number:  # the first round warms up caches, allocator and kernels
                 rounds[label].append(elapsed)
-    record = Record(
-        cell,
-        "done",
-        rounds=rounds,
-        seconds={"train": sum(map(sum, rounds.values())) * cell.timing.steps},
-        bytes={"peak": memory.added()},
-    )
-    return Outcome(record)
+    seconds = sum(map(sum, rounds.values())) * cell.timing.steps
+    return Record(cell, "done", rounds=rounds, seconds={"train": seconds})

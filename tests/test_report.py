@@ -74,6 +74,16 @@ def synthetic(cell, rng) -> tuple[Record, np.ndarray | None]:
     return Record(cell, "done", correct=correct, total=TOTAL, angles=angles, bytes=sizes, environment=environment), bits
 
 
+def finished_run(suite, folder):
+    """The run folder of a suite whose every cell is done."""
+    store = Store(folder)
+    store.prepare(suite, plan(suite))
+    rng = np.random.default_rng(0)
+    for cell in plan(suite):
+        store.write(*synthetic(cell, rng))
+    return store.root
+
+
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory, read_suite):
     suite = read_suite(SUITE)
@@ -220,12 +230,7 @@ class Outline(HTMLParser):
 def test_the_page_is_offline_and_escapes_everything(tmp_path, read_suite):
     text = SMALL.replace('"A small suite"', "'<script>alert(1)</script> & *bold* | pipe'")
     suite = read_suite(text)
-    store = Store(tmp_path / "run")
-    store.prepare(suite, plan(suite))
-    rng = np.random.default_rng(0)
-    for cell in plan(suite):
-        store.write(*synthetic(cell, rng))
-    write([store.root], tmp_path / "reports")
+    write([finished_run(suite, tmp_path / "run")], tmp_path / "reports")
     page = (tmp_path / "reports" / "report.html").read_text()
     outline = Outline()
     outline.feed(page)
@@ -251,12 +256,7 @@ def test_a_run_with_nothing_finished_still_has_a_report(tmp_path, read_suite):
 
 def test_two_seeds_are_said_to_be_too_few(tmp_path, read_suite):
     suite = read_suite(SMALL)
-    store = Store(tmp_path / "run")
-    store.prepare(suite, plan(suite))
-    rng = np.random.default_rng(0)
-    for cell in plan(suite):
-        store.write(*synthetic(cell, rng))
-    write([store.root], tmp_path / "reports")
+    write([finished_run(suite, tmp_path / "run")], tmp_path / "reports")
     assert "only 2 paired seeds" in (tmp_path / "reports" / "summary.md").read_text()
 
 

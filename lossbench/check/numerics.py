@@ -178,7 +178,7 @@ def step_memory(subject: Subject) -> str | None:
     points, labels, loss = _many(subject)
     size, features = points.shape
     try:
-        with _LargestTensor() as largest:  # type: ignore[no-untyped-call]
+        with _LargestTensor() as largest:  # type: ignore[no-untyped-call]  # torch gives the mode no types
             evaluate(loss, points, labels, on_a_copy=False)
     except Exception as error:
         raise NotApplicable(f"does not work with {MANY:,} classes") from error
@@ -200,7 +200,7 @@ def _wrong_shape(scores: Tensor, shape: tuple[int, int]) -> str | None:
     return None if scores.shape == shape else f"logits have the shape {tuple(scores.shape)} instead of {shape}"
 
 
-class _LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
     """Watches every operation, of the backward pass too, for the largest storage that it makes (a view has none)."""
 
     numel: int = 0

@@ -140,7 +140,7 @@ def logits(loss: nn.Module, features: Tensor) -> Tensor:
     """The scores that prediction uses, as prediction asks for them: in evaluation mode, without gradients."""
     was_training = loss.training
     with torch.no_grad():
-        scores: Tensor = loss.eval().logits(features.clone())  # type: ignore[operator]
+        scores: Tensor = loss.eval().logits(features.clone())  # type: ignore[operator]  # a plugin's method
     loss.train(was_training)
     return scores
 
