@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lossbench.data import count_classes, data_folder, load_dataset
-from lossbench.errors import RunError, StoreError, SuiteError, nearest
+from lossbench.errors import DataError, MissingDataError, RunError, StoreError, SuiteError, nearest
 from lossbench.labels import parse_label
 from lossbench.plan import plan, select, unique
 from lossbench.registry import Registry
-from lossbench.schema import Cell, Suite
+from lossbench.schema import Cell, Spec, Suite
 from lossbench.store import Store, load_records
 from lossbench.suite import read, resolve
 from lossbench.suite_files import locate
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas
     from torch import nn
 
+    from lossbench.data.cache import Progress
     from lossbench.engines.local import Event
     from lossbench.report import Report
 
@@ -67,6 +68,7 @@ class RunResult:
     folder: Path
     statuses: dict[str, str]
     unfinished: list[tuple[Cell, str]]  # cells without a `done` record, with their status
+    missing: Mapping[str, str]  # experiments that were not run, as their data is not here
     report: Report | None
 
     @property
@@ -85,8 +87,12 @@ def prepare(
     backbones: Sequence[str] = (),
     widths: Sequence[int] = (),
     seeds: Sequence[int] = (),
+    progress: Progress = lambda name, done, total: None,
 ) -> Job:
-    """Read and plan a suite; nothing is trained or written. Filters choose cells by label or name."""
+    """Read and plan a suite; nothing is trained. Filters choose cells by label or name.
+
+    Datasets that are read for the first time are prepared, which `progress` hears of.
+    """
     path = locate(os.fspath(suite))
     registry = Registry([path.parent, *(Path(folder) for folder in plugins)])
     folder = data_folder(data)
@@ -95,6 +101,7 @@ def prepare(
     command += ["--profile", profile] if profile else []
     command += [part for folder in plugins for part in ("--plugins", os.fspath(folder))]
     parsed = replace(parsed, outline=replace(parsed.outline, command=shlex.join(command)))
+    parsed = _with_data(parsed, registry, folder, progress)
     cells = plan(parsed)
     chosen = select(
         cells,
@@ -124,6 +131,7 @@ def run(
     on_event: Callable[[Event], None] = lambda event: None,
     on_start: Callable[[Job, list[Cell]], None] = lambda job, todo: None,
     notify: Callable[[str], None] = lambda text: None,
+    on_prepare: Progress = lambda name, done, total: None,
     **selection: Any,
 ) -> RunResult:
     """Train what is missing of a suite in `out` (default runs/<name>) and write its report to `reports` (None: none).
@@ -133,7 +141,9 @@ def run(
     """
     from lossbench.engines import local
 
-    job = prepare(suite, **selection)
+    job = prepare(suite, progress=on_prepare, **selection)
+    for name, why in job.suite.outline.missing.items():
+        notify(f"not run: {name}: {why}")
     store = Store(out or Path("runs") / job.suite.outline.name)
     records, damaged = store.scan()
     for name, why in damaged.items():
@@ -174,12 +184,36 @@ def run(
         from lossbench.report import write
 
         report = write([store.root], reports)
-    return RunResult(store.root, statuses, unfinished, report)
+    return RunResult(store.root, statuses, unfinished, job.suite.outline.missing, report)
 
 
 def available_cores() -> int:
     """The cores that this process may use, which a container may have limited."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _with_data(suite: Suite, registry: Registry, folder: Path, progress: Progress) -> Suite:
+    """The suite with the version of its data in every cell's key; experiments whose data is not here are set apart."""
+
+    def pinned(dataset: Spec) -> Spec:
+        try:
+            found = load_dataset(dataset.name, data=folder, registry=registry, progress=progress, **dataset.options)
+        except MissingDataError:
+            raise
+        except DataError as error:
+            raise SuiteError(f"{dataset.where}: {error}") from error
+        return replace(dataset, source=f"{dataset.source}-{found.version}")
+
+    here, missing = [], {}
+    for experiment in suite.experiments:
+        try:
+            tasks = tuple((classes, pinned(dataset)) for classes, dataset in experiment.tasks)
+            here.append(replace(experiment, tasks=tasks))
+        except MissingDataError as error:
+            missing[experiment.name] = str(error)
+    if not here:
+        raise DataError(next(iter(missing.values())))
+    return replace(suite, outline=replace(suite.outline, missing=missing), experiments=tuple(here))
 
 
 def _to_do(cells: list[Cell], records: dict[str, Any], *, force: bool, retry_failed: bool) -> list[Cell]:

@@ -118,7 +118,7 @@ def run(
     if force and retry_failed:
         raise click.UsageError("--force and --retry-failed exclude each other.")
     if dry_run:
-        screen.show_plan(api.prepare(suite, **selection), out)
+        _show_plan(suite, out, selection)
         return DONE
     with progress.watching(quiet=quiet, terminal=sys.stderr.isatty()) as watch:
         result = api.run(
@@ -133,6 +133,7 @@ def run(
             on_event=watch.event,
             on_start=watch.start,
             notify=watch.say,
+            on_prepare=watch.prepare,
             **selection,
         )
     if not quiet:
@@ -146,9 +147,7 @@ def run(
 @out_option
 def plan(suite: str, out: str | None, **selection: Any) -> None:
     """Show the cells that SUITE means, and which of them are done. Trains and writes nothing."""
-    from lossbench import api
-
-    screen.show_plan(api.prepare(suite, **selection), out)
+    _show_plan(suite, out, selection)
 
 
 @cli.command(name="list")
@@ -269,6 +268,14 @@ def schema() -> None:
     from lossbench.suite import json_schema
 
     click.echo(json.dumps(json_schema(Registry()), indent=2, ensure_ascii=False))
+
+
+def _show_plan(suite: str, out: str | None, selection: dict[str, Any]) -> None:
+    from lossbench import api, progress
+
+    with progress.watching(quiet=False, terminal=sys.stderr.isatty()) as watch:
+        job = api.prepare(suite, progress=watch.prepare, **selection)
+    screen.show_plan(job, out)
 
 
 def _run_folder(named: str) -> Path:

@@ -27,7 +27,11 @@ class PluginError(LossbenchError):
 
 
 class DataError(LossbenchError):
-    """A dataset is unknown, absent or damaged."""
+    """A dataset is damaged, or cannot be what is asked of it."""
+
+
+class MissingDataError(DataError):
+    """The files of a dataset are not here: what does not need them can still run."""
 
 
 class StoreError(LossbenchError):

@@ -30,6 +30,20 @@ def mean_angles(features: Tensor, labels: Tensor, weight: Tensor) -> list[float 
     return [finite_or_none(value) for value in (total / count).tolist()]
 
 
+def weight_geometry(weight: Tensor) -> dict[str, float | None]:
+    """How the class weights (C×M) stand to each other: angles in degrees, and their distance to the simplex.
+
+    With c_ij = ŵ_i·ŵ_j over all pairs i < j: the mean and the least of arccos c_ij, and √mean (c_ij + 1/(C−1))², which
+    is zero just when the weights form the simplex, however it is turned.
+    """
+    unit = nn.functional.normalize(weight.double(), dim=1)
+    cosine = (unit @ unit.T).clamp(-1, 1)[torch.ones(len(unit), len(unit)).triu(1).bool()]
+    angle = torch.rad2deg(torch.arccos(cosine))
+    distance = (cosine + 1 / (len(unit) - 1)).square().mean().sqrt()
+    values = {"weight_angle": angle.mean(), "weight_angle_least": angle.min(), "simplex_distance": distance}
+    return {name: finite_or_none(value.item()) for name, value in values.items()}
+
+
 def size(tensors: Iterable[Tensor | None]) -> int:
     """Bytes that the tensors hold."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)

@@ -87,6 +87,7 @@ def _grid(experiment: Experiment, seed: int) -> Iterator[Cell]:
             yield Cell(
                 experiment=experiment.name,
                 kind="train",
+                task=experiment.task,
                 dataset=dataset,
                 backbone=experiment.backbone,
                 width=width,

@@ -24,6 +24,9 @@ class Watch:
     def start(self, job: Job, todo: list[Cell]) -> None:
         """The cells to train are known."""
 
+    def prepare(self, name: str, done: int, total: int) -> None:
+        """So many images of a dataset are prepared."""
+
     def event(self, event: Event) -> None:
         """A cell started or ended."""
 
@@ -37,6 +40,10 @@ class Lines(Watch):
 
     def __init__(self) -> None:
         self._total = self._ended = 0
+
+    def prepare(self, name: str, done: int, total: int) -> None:
+        if done == total:
+            self.say(f"prepared {name}: {total:,} images")
 
     def start(self, job: Job, todo: list[Cell]) -> None:
         self._total = len(todo)
@@ -71,6 +78,27 @@ class Bars(Watch):
         self._running: dict[str, tuple[Cell, float]] = {}
         self._live = rich.live.Live(self, console=self._console, refresh_per_second=4, transient=True)
         self._task: Any = None
+        self._preparing: Any = None
+
+    def prepare(self, name: str, done: int, total: int) -> None:
+        import rich.progress
+
+        if self._preparing is None:
+            self._preparing = rich.progress.Progress(
+                rich.progress.TextColumn("preparing [bold]{task.description}"),
+                rich.progress.BarColumn(bar_width=32),
+                rich.progress.MofNCompleteColumn(),
+                rich.progress.TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._preparing.add_task(name, total=total)
+            self._preparing.start()
+        self._preparing.update(self._preparing.task_ids[0], completed=done)
+        if done == total:
+            self._preparing.stop()
+            self._preparing = None
+            self.say(f"prepared {name}: {total:,} images")
 
     def __rich__(self) -> Any:
         import rich.console
@@ -108,6 +136,8 @@ class Bars(Watch):
 
     def close(self) -> None:
         self._live.stop()
+        if self._preparing is not None:
+            self._preparing.stop()
 
 
 @contextmanager

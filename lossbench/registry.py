@@ -60,6 +60,9 @@ class Option:
 SHARED_DATASET_OPTIONS = {
     "train": Option("train", int | None, "int | None", None),
     "classes": Option("classes", int | list[int] | None, "int | list[int] | None", None),
+    "size": Option("size", int | None, "int | None", None),
+    "gray": Option("gray", bool, "bool", False),
+    "augment": Option("augment", list[Literal["flip", "crop"]], 'a list of "flip" and "crop"', []),
 }
 
 
@@ -104,9 +107,15 @@ class Plugin:
     def summary(self) -> str:
         return self.doc.partition("\n")[0] or "(no docstring)"
 
-    @cached_property
+    @property
     def options(self) -> dict[str, Option]:
-        """The options by name, in the order in which the file declares them."""
+        """The options by name: those that the file declares, in its order, and those that every dataset has."""
+        shared = SHARED_DATASET_OPTIONS if self.kind == "dataset" else {}
+        return self.own | {name: option for name, option in shared.items() if name not in self.own}
+
+    @cached_property
+    def own(self) -> dict[str, Option]:
+        """The options that the file itself declares."""
         arguments = _signature(self._tree, ENTRY_POINT[self.kind])
         if arguments is None:
             raise PluginError(f"{self.path}: defines no '{ENTRY_POINT[self.kind]}', so it is not a {self.kind}")
@@ -119,7 +128,7 @@ class Plugin:
                     f"{self.path}:{argument.lineno}: the default of option '{argument.arg}' must be a literal (or the "
                     "name of one in this file), so that it can be read without running the file"
                 ) from None
-        return own | (SHARED_DATASET_OPTIONS if self.kind == "dataset" else {})
+        return own
 
     @property
     def open_ended(self) -> bool:

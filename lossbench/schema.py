@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from lossbench.text import Claim, Schedule, Timing
+from lossbench.text import Claim, Schedule, Task, Timing
 
 # Raised whenever the meaning of a cell changes, so that older records are not taken for current ones.
-PROTOCOL = 1
+PROTOCOL = 2
 
 Status = Literal["done", "failed", "diverged", "oom", "timeout"]
 SECONDS = ("train", "step_median")
+GEOMETRY = ("weight_angle", "weight_angle_least", "simplex_distance", "norm_train", "norm_test")
 LEDGER = ("fc", "classifier", "loss", "model", "optimizer", "peak")
 CellKind = Literal["train", "warm", "timing"]
 
@@ -28,7 +29,8 @@ CellKind = Literal["train", "warm", "timing"]
 class Spec:
     """A plugin with all its options decided.
 
-    `label` is how people write it, `source` the hash of its file, `where` the suite's key that named it.
+    `label` is how people write it, `source` the hash of its file (and, for a dataset, the version of its arrays),
+    `where` the suite's key that named it.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Experiment:
     """One grid with every name resolved; `tasks` pairs each number of classes with its dataset."""
 
     name: str
+    task: Task
     tasks: tuple[tuple[int, Spec], ...]
     backbone: Spec
     widths: tuple[int | Literal["min"], ...]
@@ -79,6 +82,7 @@ class Outline:
     published: Mapping[str, Mapping[str, float]]  # by experiment, by label
     profile: str | None
     command: str  # that runs the suite again
+    missing: Mapping[str, str] = field(default_factory=dict)  # experiments that cannot run here, and why
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "claims": [claim.model_dump() for claim in self.claims]}
@@ -107,6 +111,7 @@ class Cell:
 
     experiment: str
     kind: CellKind
+    task: Task
     dataset: Spec
     backbone: Spec
     width: int
@@ -141,6 +146,7 @@ class Cell:
         """The public fields of a cell, as record.json and the tables have them."""
         return {
             "experiment": self.experiment,
+            "task": self.task,
             "dataset": self.dataset.label,
             "backbone": self.backbone.label,
             "width": self.width,
@@ -166,6 +172,7 @@ class Cell:
         decides = {
             "protocol": PROTOCOL,
             "kind": self.kind,
+            "task": self.task if self.kind == "train" else None,  # training itself knows no pairs
             "dataset": identity(self.dataset),
             "backbone": identity(self.backbone),
             "width": self.width,
@@ -187,7 +194,9 @@ class Cell:
             fields = {"name": spec.name, "options": dict(spec.options), "label": spec.label, "source": spec.source}
             return fields | ({"where": spec.where} if where else {})
 
-        data = {name: getattr(self, name) for name in ("experiment", "kind", "width", "classes", "seed", "threads")}
+        data = {
+            name: getattr(self, name) for name in ("experiment", "kind", "task", "width", "classes", "seed", "threads")
+        }
         return data | {
             "key": self.key,
             "dataset": plain(self.dataset),
@@ -202,7 +211,10 @@ class Cell:
     def from_json(cls, data: Mapping[str, Any]) -> Cell:
         warm = data["warm"]
         return cls(
-            **{name: data[name] for name in ("experiment", "kind", "width", "classes", "seed", "threads", "key")},
+            **{
+                name: data[name]
+                for name in ("experiment", "kind", "task", "width", "classes", "seed", "threads", "key")
+            },
             dataset=Spec(**data["dataset"]),
             backbone=Spec(**data["backbone"]),
             losses=tuple(Spec(**spec) for spec in data["losses"]),
@@ -224,6 +236,8 @@ class Record:
     seconds: Mapping[str, float | None] = field(default_factory=dict)  # the keys of SECONDS
     bytes: Mapping[str, int | None] = field(default_factory=dict)  # the keys of LEDGER
     angles: Mapping[str, list[float | None]] = field(default_factory=dict)  # train, test: degrees by class
+    geometry: Mapping[str, float | None] = field(default_factory=dict)  # the keys of GEOMETRY
+    verification: Mapping[str, Any] = field(default_factory=dict)  # of `verification.Verification`, as JSON
     curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds a step, by loss
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -234,6 +248,7 @@ class Record:
         object.__setattr__(self, "seconds", {**dict.fromkeys(SECONDS), **self.seconds})
         object.__setattr__(self, "bytes", {**dict.fromkeys(LEDGER), **self.bytes})
         object.__setattr__(self, "angles", {"train": [], "test": [], **self.angles})
+        object.__setattr__(self, "geometry", {**dict.fromkeys(GEOMETRY), **self.geometry})
 
     @property
     def accuracy(self) -> float | None:
@@ -255,6 +270,8 @@ class Record:
             "seconds": dict(self.seconds),
             "bytes": dict(self.bytes),
             "angles": dict(self.angles),
+            "geometry": dict(self.geometry),
+            "verification": dict(self.verification),
             "curve": [dict(point) for point in self.curve],
             "rounds": dict(self.rounds),
             "digest": self.digest,
@@ -264,8 +281,8 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
-        names = ["status", "error", "correct", "total", "seconds", "bytes", "angles", "rounds", "environment", "digest"]
-        fields = {name: data[name] for name in names}
+        names = ("status", "error", "correct", "total", "seconds", "bytes", "angles", "geometry", "verification")
+        fields = {name: data[name] for name in (*names, "rounds", "environment", "digest")}
         return cls(cell=Cell.from_json(data["plan"]), curve=tuple(data["curve"]), **fields)
 
 

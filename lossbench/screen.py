@@ -95,6 +95,8 @@ def show_plan(job: Job, out: str | None) -> None:
     todo = [cell for cell in job.chosen if cell.key not in records]
     steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
     click.echo(f"{len(todo)} of {len(job.chosen)} cells to train, {steps:,} steps, in {store.root}")
+    for name, why in outline.missing.items():
+        click.echo(f"not run: {name}: {why}")
     warm = [cell for cell in job.chosen if cell.kind == "warm"]
     users = [cell for cell in job.chosen if cell.warm and cell.kind == "train"]
     if warm:
@@ -136,7 +138,7 @@ def show_unfinished(result: RunResult) -> int:
         click.echo(f"… and {more} more; `lossbench status {result.folder}` lists them", err=True)
     if any(state in ("failed", "oom", "timeout") for _, state in result.unfinished):
         click.echo("`--retry-failed` trains these again", err=True)
-    return UNFINISHED if result.unfinished else DONE
+    return UNFINISHED if result.unfinished or result.missing else DONE
 
 
 def show_status(store: Store) -> int:
@@ -151,6 +153,8 @@ def show_status(store: Store) -> int:
         rows.append([experiment, *(str(sum(states[key] == column for key in mine)) for column in columns)])
     title = f"{outline.title} ({store.root})"
     console().print(table_of(["experiment", *columns], rows, left=["experiment"], title=title))
+    for name, why in outline.missing.items():
+        click.echo(f"not run: {name}: {why}")
     for name, why in damaged.items():
         click.echo(f"damaged: {store.cells / name}: {why}")
     stale = len(records.keys() - states.keys())
@@ -159,7 +163,7 @@ def show_status(store: Store) -> int:
     failed = {cell.key: cell for cell in cells if states[cell.key] not in ("done", "missing")}
     for key, cell in failed.items():
         click.echo(f"{states[key]}: {cell.title}\n    {_last_line(records[key]['error'])}\n    log: {store.log(key)}")
-    return DONE if set(states.values()) == {"done"} else UNFINISHED
+    return DONE if set(states.values()) == {"done"} and not outline.missing else UNFINISHED
 
 
 def show_width(classes: int, wider: Sequence[int], inputs: int) -> None:

@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lossbench.errors import StoreError
-from lossbench.schema import Cell, Outline, Record, Suite
+from lossbench.schema import GEOMETRY, Cell, Outline, Record, Suite
+from lossbench.text import VERIFICATION_METRICS
 
 if TYPE_CHECKING:
     import pandas
@@ -175,10 +176,10 @@ class Store:
 def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     """The records of a run as a table, one row a cell of its plan that has a record.
 
-    Columns: key, status, error, experiment, dataset, backbone, width, classes, loss, label, seed, kind, correct, total,
-    accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes), fingerprint,
-    options (a dict), and the curve, angles and rounds as they were recorded. A cell that two experiments share gives a
-    row to each.
+    Columns: key, status, error, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind, correct,
+    total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes), those of
+    GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, options (a dict), and the curve, angles and rounds
+    as they were recorded. A cell that two experiments share gives a row to each.
     """
     store = Store(run_dir)
     return tabulated(store.plan()[1], store.scan()[0])
@@ -198,6 +199,7 @@ _COLUMNS = [
         "status",
         "error",
         "experiment",
+        "task",
         "dataset",
         "backbone",
         "width",
@@ -208,8 +210,10 @@ _COLUMNS = [
         "kind",
     ),
     *("correct", "total", "accuracy", "seconds_train", "seconds_step_median", "bytes_fc", "bytes_classifier"),
-    *("bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test", "fingerprint"),
-    *("options", "curve", "angles", "rounds", "environment"),
+    *("bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test"),
+    *GEOMETRY,
+    *VERIFICATION_METRICS,
+    *("fingerprint", "options", "curve", "angles", "rounds", "environment"),
 ]
 
 
@@ -229,9 +233,20 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
             if name.startswith("bytes_")
         },
         **{f"angle_{split}": sum(values) / len(values) if values else None for split, values in known.items()},
+        **record["geometry"],
+        **_verified(record["verification"]),
         "fingerprint": record["environment"].get("fingerprint"),
     }
     return {name: row[name] for name in _COLUMNS}
+
+
+def _verified(found: Mapping[str, Any]) -> dict[str, float | None]:
+    """The figures of a verification in percent, by metric; None in a classification."""
+    if not found:
+        return dict.fromkeys(VERIFICATION_METRICS)
+    values = {"auc": found["auc"]["value"], "eer": found["eer"]["value"]}
+    values |= {f"tar@{rate['far']:g}": rate["value"] for rate in found["tar"]}
+    return {name: None if values[name] is None else 100 * values[name] for name in VERIFICATION_METRICS}
 
 
 def _relabelled(record: Mapping[str, Any], cell: Cell) -> dict[str, list[float]]:

@@ -14,7 +14,7 @@ from lossbench.explain import validate
 from lossbench.labels import label, parse_label
 from lossbench.registry import Kind, OptionError, Registry
 from lossbench.schema import Experiment, Outline, Spec, Suite, Warm
-from lossbench.text import Claim, ExperimentText, NamedText, Profile, SuiteFile
+from lossbench.text import VERIFICATION_METRICS, Claim, ExperimentText, NamedText, Profile, SuiteFile
 
 # The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
 CountClasses = Callable[[Spec], int]
@@ -136,6 +136,7 @@ class _Reader:
             warm = Warm(self.single("loss", text.warm_start.loss, place), text.warm_start.steps)
         return Experiment(
             name=text.name,
+            task=text.task,
             tasks=tuple(self.tasks(text, origin)),
             backbone=self.single("backbone", text.backbone, origin(["backbone"])),
             widths=tuple(text.widths),
@@ -150,8 +151,9 @@ class _Reader:
 
     def tasks(self, text: ExperimentText, origin: Callable[[Sequence[Any]], list[Any]]) -> Iterator[tuple[int, Spec]]:
         """The dataset as (classes, dataset): once, or once for each k of the experiment's `classes`."""
-        dataset = self.single("dataset", text.dataset, origin(["dataset"]))
-        _, written = self.named(text.dataset, origin(["dataset"]))
+        name, written = self.named(text.dataset, origin(["dataset"]))
+        written = self.with_task(name, written, text.task, origin)
+        dataset = self.resolve("dataset", name, written, origin(["dataset"]))
         if text.classes is not None and "classes" in written:
             raise self.fail(
                 origin(["classes"]), f"'{dataset.label}' chooses its classes already; give them in one place"
@@ -167,7 +169,22 @@ class _Reader:
             if k > available:
                 problem = f"'{dataset.label}' has only {available} classes, got {k}"
                 raise self.fail(origin(["classes", index]), problem)
-            yield k, self.resolve("dataset", dataset.name, written | {"classes": k}, origin(["classes", index]))
+            yield k, self.resolve("dataset", name, written | {"classes": k}, origin(["classes", index]))
+
+    def with_task(
+        self, name: str, written: dict[str, Any], task: str, origin: Callable[[Sequence[Any]], list[Any]]
+    ) -> dict[str, Any]:
+        """The experiment's task as an option of a dataset that can serve both; one without pairs is refused."""
+        try:
+            option = self.registry.find("dataset", name).own.get("task")
+        except PluginError as error:
+            raise self.fail(origin(["dataset"]), error) from error
+        if "task" in written:
+            raise self.fail(origin(["dataset", "task"]), "belongs to the experiment: write it beside 'dataset'")
+        if option is None and task == "verification":
+            able = [n for n in self.registry.names("dataset") if "task" in self.registry.find("dataset", n).own]
+            raise self.fail(origin(["task"]), f"dataset '{name}' has no pairs to verify; these have: {', '.join(able)}")
+        return written if option is None or option.default == task else written | {"task": task}
 
     def claims(self, experiments: Sequence[Experiment]) -> tuple[Claim, ...]:
         """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
@@ -181,6 +198,9 @@ class _Reader:
             experiment = by_name[claim.experiment]
             if claim.metric == "step_seconds" and not experiment.timing:
                 problem = f"experiment '{experiment.name}' has no timing cells, so no cell produces 'step_seconds'"
+                raise self.fail([*path, "metric"], problem)
+            if claim.metric in VERIFICATION_METRICS and experiment.task != "verification":
+                problem = f"experiment '{experiment.name}' is no verification, so no cell produces '{claim.metric}'"
                 raise self.fail([*path, "metric"], problem)
             if claim.width is not None and claim.width not in experiment.widths:
                 widths = ", ".join(str(width) for width in experiment.widths)

@@ -9,7 +9,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Metric = Literal["accuracy", "angle", "step_seconds", "fc_bytes"]
+Task = Literal["classification", "verification"]
+Metric = Literal[
+    "accuracy",
+    "angle",
+    "angle_train",
+    "weight_angle",
+    "simplex_distance",
+    "feature_norm",
+    "step_seconds",
+    "fc_bytes",
+    "auc",
+    "eer",
+    "tar@0.1",
+    "tar@0.01",
+    "tar@0.001",
+]
+VERIFICATION_METRICS = ("auc", "eer", "tar@0.1", "tar@0.01", "tar@0.001")
 
 # Upper bounds only keep a slip of the pen from asking for more than any machine has.
 Positive = Annotated[int, Field(ge=1, le=10**9)]
@@ -70,6 +86,7 @@ class ExperimentText(_Text):
     """One grid of a suite: dataset × backbone × widths × losses × seeds."""
 
     name: Name
+    task: Task = Field("classification", description="verification: tell pairs of unseen classes apart")
     dataset: str | NamedText
     backbone: str | NamedText
     widths: Annotated[list[Width], Field(min_length=1)]

@@ -16,13 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lossbench import measure
+from lossbench import measure, verification
 from lossbench.data import Dataset, Split, load_dataset
+from lossbench.data.view import augmented
 from lossbench.errors import PluginError
 from lossbench.registry import Kind, Registry
-from lossbench.schema import Cell, Record, Spec
+from lossbench.schema import Cell, Record, Spec, finite_or_none
 from lossbench.streams import derive
-from lossbench.text import Schedule
+from lossbench.text import Schedule, Task
 
 EVALUATION_BATCH = 512
 CURVE_POINTS = 40  # of the training loss; the mean over the steps between two points
@@ -78,17 +79,17 @@ def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None
     torch.use_deterministic_algorithms(True)
     # A debugging aid that would cost every allocation; torch gives the module no types.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
+    dataset = _dataset(cell, registry, data)
     memory = measure.PeakMemory()
     if cell.kind == "timing":
         return Outcome(replace(_time(cell, registry, dataset), bytes={"peak": memory.added()}, environment=environment))
     trainee = build(cell, cell.loss, registry, dataset)
     if warm_checkpoint is not None:
         resume_from(trainee, torch.load(warm_checkpoint, weights_only=True))
-    batches = Batches(dataset.train, cell.schedule.batch, cell.seed)
+    batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment)
     started = time.perf_counter()
     try:
-        curve, step_seconds = train(trainee, batches, cell, dataset.test)
+        curve, step_seconds = train(trainee, batches, cell, dataset)
         if not all(parameter.isfinite().all() for _, parameter in _named_parameters(trainee)):
             raise DivergedError(
                 trainee.step - 1, curve, "a parameter"
@@ -107,16 +108,18 @@ def run(cell: Cell, registry: Registry, data: Path, warm_checkpoint: Path | None
     if cell.kind == "warm":
         record = replace(record, bytes={**record.bytes, "peak": memory.added()})
         return Outcome(record, checkpoint=checkpoint_of(trainee))
-    correct, test_angles = score(trainee, dataset.test)
-    _, train_angles = score(trainee, _sample(dataset.train, ANGLE_SAMPLE, cell.seed))
+    found = score(trainee, dataset, cell.task)
+    _, on_train = features_of(trainee, _sample(dataset.train, ANGLE_SAMPLE, cell.seed))
     record = replace(
         record,
-        correct=int(correct.sum()),
-        total=len(correct),
-        angles={"train": train_angles, "test": test_angles},
+        correct=int(found.correct.sum()),
+        total=len(found.correct),
+        angles={"train": on_train.angles, "test": found.seen.angles},
+        geometry={**_weights(trainee), "norm_train": on_train.norm, "norm_test": found.seen.norm},
+        verification=found.verification,
         bytes={**record.bytes, "peak": memory.added()},
     )
-    return Outcome(record, correct=correct)
+    return Outcome(record, correct=found.correct)
 
 
 def build(cell: Cell, loss_spec: Spec, registry: Registry, dataset: Dataset) -> Trainee:
@@ -133,7 +136,9 @@ def build(cell: Cell, loss_spec: Spec, registry: Registry, dataset: Dataset) -> 
     return Trainee(backbone, loss, optimizer)
 
 
-def train(trainee: Trainee, batches: Batches, cell: Cell, test: Split) -> tuple[list[dict[str, float]], list[float]]:
+def train(
+    trainee: Trainee, batches: Batches, cell: Cell, dataset: Dataset
+) -> tuple[list[dict[str, float]], list[float]]:
     """`schedule.steps` optimizer steps; the learning curve and the seconds of every step."""
     schedule = cell.schedule
     trainee.backbone.train()
@@ -162,28 +167,61 @@ def train(trainee: Trainee, batches: Batches, cell: Cell, test: Split) -> tuple[
             curve.append({"step": first + done, "loss": float(values.mean())})
             window.clear()
             if done in evaluated:
-                curve[-1]["correct"] = int(score(trainee, test)[0].sum())
+                curve[-1]["correct"] = int(score(trainee, dataset, cell.task).correct.sum())
                 trainee.backbone.train()
                 trainee.loss.train()
     return curve, seconds
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What the features of a split look like: angles to the own class weight by class, and their mean length."""
+
+    angles: list[float | None]
+    norm: float | None
+
+
+@dataclass(frozen=True)
+class Score:
+    """One bit a test example (or tested pair), the look of the test features, and the figures of a verification."""
+
+    correct: NDArray[np.bool_]
+    seen: Seen
+    verification: dict[str, Any] = field(default_factory=dict)
+
+
+def score(trainee: Trainee, dataset: Dataset, task: Task) -> Score:
+    """Classification: margin-free prediction of every test image. Verification: the cosine of every pair."""
+    features, seen = features_of(trainee, dataset.test)
+    if task == "classification":
+        predict: Callable[[Tensor], Tensor] = trainee.loss.logits  # type: ignore[assignment]  # a plugin's method
+        parts = (features[start : start + EVALUATION_BATCH] for start in range(0, len(features), EVALUATION_BATCH))
+        with torch.no_grad():
+            predicted = [predict(part).argmax(1) for part in parts]
+        return Score(torch.cat(predicted).numpy() == dataset.test.labels, seen)
+    assert dataset.pairs is not None and dataset.folds is not None
+    scores, same = verification.cosine_scores(features.numpy(), dataset.pairs), dataset.pairs[:, 2].astype(bool)
+    found = verification.verify(scores, same, dataset.folds, dataset.tested)
+    # Unseen classes have no weight that their features could stand near.
+    return Score(found.folds.correct, Seen([], seen.norm), found.to_json())
+
+
 @torch.no_grad()
-def score(trainee: Trainee, split: Split) -> tuple[NDArray[np.bool_], list[float | None]]:
-    """Margin-free prediction: one bit an example, and the mean angle to the own class weight by class."""
+def features_of(trainee: Trainee, split: Split) -> tuple[Tensor, Seen]:
+    """The features (N×M) of a split, in evaluation mode, and how they look."""
     trainee.backbone.eval()
     trainee.loss.eval()
-    correct, features = [], []
+    parts = []
     for start in range(0, len(split), EVALUATION_BATCH):
-        images, labels = to_batch(split, np.arange(start, min(start + EVALUATION_BATCH, len(split))))
-        feature = trainee.backbone(images)
-        correct.append(trainee.loss.logits(feature).argmax(1) == labels)  # type: ignore[operator]  # a plugin's method
-        features.append(feature)
-    weight = getattr(trainee.loss, "weight", None)
+        images, _ = to_batch(split, np.arange(start, min(start + EVALUATION_BATCH, len(split))))
+        parts.append(trainee.backbone(images))
+    features = torch.cat(parts)
     angles: list[float | None] = []
-    if isinstance(weight, Tensor) and weight.shape[1:] == features[0].shape[1:]:
-        angles = measure.mean_angles(torch.cat(features), torch.from_numpy(split.labels), weight)
-    return torch.cat(correct).numpy(), angles
+    weight = getattr(trainee.loss, "weight", None)
+    labels = torch.from_numpy(split.labels)
+    if isinstance(weight, Tensor) and weight.shape[1:] == features.shape[1:] and labels.max() < len(weight):
+        angles = measure.mean_angles(features, labels, weight)
+    return features, Seen(angles, finite_or_none(float(features.norm(dim=1).double().mean())))
 
 
 class Batches:
@@ -192,12 +230,18 @@ class Batches:
     Batch t is a function of (seed, t): a resumed or refined training sees what an uninterrupted one would.
     """
 
-    def __init__(self, split: Split, batch: int, seed: int) -> None:
-        self.split, self.batch, self.seed = split, batch, seed
+    def __init__(self, split: Split, batch: int, seed: int, augment: tuple[str, ...] = ()) -> None:
+        self.split, self.batch, self.seed, self.augment = split, batch, seed, augment
         self._orders: dict[int, NDArray[np.int64]] = {}
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:
-        return to_batch(self.split, self.indices(step))
+        index = self.indices(step)
+        if not self.augment:
+            return to_batch(self.split, index)
+        images = augmented(
+            self.split.gather(index), self.augment, np.random.default_rng(derive(self.seed, "augment", step))
+        )
+        return as_input(images), torch.from_numpy(self.split.labels[index])
 
     def indices(self, step: int) -> NDArray[np.int64]:
         size = len(self.split)
@@ -218,9 +262,13 @@ class Batches:
 
 
 def to_batch(split: Split, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Images (B, channels, height, width) as (v − 127.5) / 128 in float32, and labels."""
-    images = torch.from_numpy(split.images[index]).permute(0, 3, 1, 2).float()
-    return images.sub_(127.5).div_(128), torch.from_numpy(split.labels[index])
+    """The images at `index` as a backbone takes them, and their labels."""
+    return as_input(split.gather(index)), torch.from_numpy(split.labels[index])
+
+
+def as_input(images: NDArray[np.uint8]) -> Tensor:
+    """Images (B×H×W×C, uint8) as a backbone takes them: (v − 127.5) / 128 in float32, (B, channels, height, width)."""
+    return torch.from_numpy(images).permute(0, 3, 1, 2).float().sub_(127.5).div_(128)
 
 
 def checkpoint_of(trainee: Trainee) -> dict[str, Any]:
@@ -271,6 +319,22 @@ def _plugin(registry: Registry, kind: Kind, spec: Spec) -> Callable[..., nn.Modu
     return entry
 
 
+def _dataset(cell: Cell, registry: Registry, data: Path) -> Dataset:
+    dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
+    if not cell.dataset.source.endswith(dataset.version):
+        raise PluginError(
+            f"{cell.dataset.label}: its data has changed since this run was planned; run the command again"
+        )
+    return dataset
+
+
+def _weights(trainee: Trainee) -> dict[str, float | None]:
+    weight = getattr(trainee.loss, "weight", None)
+    if isinstance(weight, Tensor) and weight.ndim == 2:
+        return measure.weight_geometry(weight.detach())
+    return {}
+
+
 def _set_learning_rate(optimizer: torch.optim.Optimizer, schedule: Schedule, step: int) -> None:
     if schedule.decay:  # at every step: a refinement begins in the middle of the decay
         for group in optimizer.param_groups:
@@ -292,7 +356,7 @@ def _sample(split: Split, size: int, seed: int) -> Split:
 def _time(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
     """Seconds a step for every loss, side by side: rounds that visit all losses in shuffled order on equal batches."""
     assert cell.timing
-    batches = Batches(dataset.train, cell.schedule.batch, cell.seed)
+    batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment)
     trainees = {spec.label: build(cell, spec, registry, dataset) for spec in cell.losses}
     for trainee in trainees.values():
         trainee.backbone.train()

@@ -1,61 +1,31 @@
 """Name → arrays. A dataset is two splits of uint8 images with int64 labels; nothing here imports torch.
 
-load_dataset("digits").train.images      uint8, N×H×W×C
-load_dataset("digits").train.labels      int64, N
-load_dataset("digits", classes=5, train=100, seed=0)
+load_dataset("mnist").train.images       uint8, N×H×W×C, mapped from the prepared file
+load_dataset("mnist").train.labels       int64, N
+load_dataset("mnist", classes=5, train=100, seed=0)
+load_dataset("lfw", task="verification").pairs      int64, P×3: image a, image b, same? over test.images
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from lossbench.data import cache, view
+from lossbench.data.dataset import Dataset, Images, Split
+from lossbench.errors import DataError, MissingDataError
+from lossbench.registry import SHARED_DATASET_OPTIONS, Plugin, Registry
 
-from lossbench.errors import DataError
-from lossbench.registry import SHARED_DATASET_OPTIONS, Registry
-from lossbench.streams import derive
+__all__ = ["Dataset", "Images", "Split", "count_classes", "data_folder", "load_dataset"]
 
-
-@dataclass(frozen=True)
-class Split:
-    """Images (uint8, N×H×W×C) and their labels (int64, N)."""
-
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, index: NDArray[np.integer[Any]]) -> Split:
-        return Split(self.images[index], self.labels[index])
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Two splits; labels run from 0 to classes − 1."""
-
-    train: Split
-    test: Split
-    classes: int
-
-    @property
-    def in_shape(self) -> tuple[int, int, int]:
-        """(channels, height, width), as a backbone takes it."""
-        _, height, width, channels = self.train.images.shape
-        return channels, height, width
+LARGEST_SIDE = 4096  # pixels; only keeps a slip of the pen from filling the disk
 
 
 def data_folder(given: str | os.PathLike[str] | None = None) -> Path:
     """Where data sets lie: `given`, else $LOSSBENCH_DATA, else the user's cache folder."""
-    if given:
-        return Path(given)
-    if named := os.environ.get("LOSSBENCH_DATA"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lossbench"
+    return Path(given or os.environ.get("LOSSBENCH_DATA") or cache.user_cache())
 
 
 def load_dataset(
@@ -64,65 +34,49 @@ def load_dataset(
     seed: int = 0,
     data: str | os.PathLike[str] | None = None,
     registry: Registry | None = None,
+    progress: cache.Progress = lambda name, done, total: None,
     **options: Any,
 ) -> Dataset:
-    """A dataset by name. `train` keeps a stratified subset (drawn by `seed`), `classes` the first k or those listed."""
+    """A dataset by name; prepared as memory-mapped arrays the first time, opened in milliseconds ever after.
+
+    Every dataset takes `train` (a stratified subset of that many images, drawn by `seed`), `classes` (the first k, or
+    those listed), `size` (pixels), `gray`, and `augment` ("flip", "crop": for training batches).
+    """
     plugin = (registry or Registry()).find("dataset", name)
     values = plugin.parse_options(options)
-    shared = {key: values.pop(key) for key in SHARED_DATASET_OPTIONS}
-    dataset: Dataset = plugin.load()(data_folder(data), **values)
-    if shared["classes"] is not None:
-        dataset = _only_classes(dataset, shared["classes"])
+    own, shared = _divided(plugin, values)
+    if shared["size"] is not None and not 1 <= shared["size"] <= LARGEST_SIDE:
+        raise DataError(f"size must be between 1 and {LARGEST_SIDE} pixels, got {shared['size']}")
+    folder = cache.place(plugin, own | {"size": shared["size"], "gray": shared["gray"]}, data_folder(data))
+    dataset = cache.opened(folder)
+    if dataset is None:
+        loaded: Dataset = plugin.load()(data_folder(data), **own)
+        dataset = cache.prepare(loaded, folder, size=shared["size"], gray=shared["gray"], progress=progress)
+    if shared.get("classes") is not None:
+        dataset = view.only_classes(dataset, shared["classes"])
     if shared["train"] is not None:
-        dataset = replace(dataset, train=_stratified(dataset, shared["train"], seed))
-    return dataset
+        dataset = replace(dataset, train=view.stratified(dataset, shared["train"], seed))
+    return replace(dataset, augment=tuple(shared["augment"]))
 
 
 def count_classes(name: str, options: dict[str, Any], registry: Registry, data: Path | None = None) -> int:
-    """The number of classes, from the plugin's CLASSES where it is fixed, else by looking at the data."""
+    """The number of classes of a dataset, without preparing it: as prepared, as its files say, or as published."""
     plugin = registry.find("dataset", name)
-    available = plugin.constants.get("CLASSES")
-    if not isinstance(available, int):
-        own = {key: value for key, value in options.items() if key not in SHARED_DATASET_OPTIONS}
-        available = load_dataset(name, data=data, registry=registry, **own).classes
-    return len(_chosen(available, options.get("classes")))
+    own, shared = _divided(plugin, options)
+    root = data_folder(data)
+    own_form = own | {"size": shared.get("size"), "gray": shared.get("gray", False)}
+    available = cache.classes_of(cache.place(plugin, own_form, root))
+    if available is None:
+        try:
+            available = plugin.load()(root, **own).classes
+        except MissingDataError:
+            available = plugin.constants.get("CLASSES")
+            if available is None:
+                raise
+    return len(view.chosen_classes(available, shared.get("classes")))
 
 
-def _chosen(available: int, classes: int | list[int] | None) -> list[int]:
-    chosen = list(range(available)) if classes is None else classes
-    if isinstance(chosen, int):
-        if not 2 <= chosen <= available:
-            raise DataError(f"classes must be between 2 and {available}, got {chosen}")
-        chosen = list(range(chosen))
-    if len(chosen) < 2 or len(set(chosen)) < len(chosen) or not all(0 <= label < available for label in chosen):
-        raise DataError(f"classes must list at least two different labels from 0 to {available - 1}, got {chosen}")
-    return chosen
-
-
-def _only_classes(dataset: Dataset, classes: int | list[int]) -> Dataset:
-    """The chosen classes alone, labelled 0…k−1 in the order given."""
-    chosen = _chosen(dataset.classes, classes)
-    new_label = np.full(dataset.classes, -1, dtype=np.int64)
-    new_label[chosen] = np.arange(len(chosen))
-
-    def keep(split: Split) -> Split:
-        kept = split.take(np.flatnonzero(np.isin(split.labels, chosen)))
-        return Split(kept.images, new_label[kept.labels])
-
-    return Dataset(keep(dataset.train), keep(dataset.test), len(chosen))
-
-
-def _stratified(dataset: Dataset, size: int, seed: int) -> Split:
-    """`size` training images, every class in its share (largest remainders), drawn by the seed's own stream."""
-    split = dataset.train
-    if not dataset.classes <= size <= len(split):
-        raise DataError(f"train must be between {dataset.classes} (one a class) and {len(split)}, got {size}")
-    counts = np.bincount(split.labels, minlength=dataset.classes)
-    share = counts * size / len(split)
-    take = np.floor(share).astype(int)
-    take[np.argsort(take - share, kind="stable")[: size - take.sum()]] += 1
-    rng = np.random.default_rng(derive(seed, "subset"))
-    picked = [
-        rng.choice(np.flatnonzero(split.labels == label), take[label], replace=False) for label in range(len(counts))
-    ]
-    return split.take(np.sort(np.concatenate(picked)))
+def _divided(plugin: Plugin, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The plugin's own options, and those that every dataset has (an option that it declares itself is its own)."""
+    shared = {key: value for key, value in options.items() if key in SHARED_DATASET_OPTIONS and key not in plugin.own}
+    return {key: value for key, value in options.items() if key not in shared}, shared

@@ -14,10 +14,13 @@ import pandas as pd
 
 from lossbench import stats
 from lossbench.errors import StoreError
-from lossbench.schema import Cell, Outline
+from lossbench.schema import GEOMETRY, Cell, Outline
 from lossbench.store import Store, tabulated
-from lossbench.text import Claim
+from lossbench.text import VERIFICATION_METRICS, Claim
 from lossbench.theory import minimum_width
+
+# Columns whose means over seeds the tables show.
+MEANS = ("angle_train", "angle_test", *GEOMETRY, *VERIFICATION_METRICS)
 
 POINT = ["experiment", "dataset", "backbone", "classes", "width"]  # where losses are compared, seed by seed
 
@@ -33,9 +36,15 @@ class Metric(NamedTuple):
 METRICS = {
     "accuracy": Metric("accuracy", "points", True),
     "angle": Metric("angle_test", "degrees", False),
+    "angle_train": Metric("angle_train", "degrees", False),
+    "weight_angle": Metric("weight_angle", "degrees", True),
+    "simplex_distance": Metric("simplex_distance", "", False),
+    "feature_norm": Metric("norm_test", "", True),
     "step_seconds": Metric("", "%", False),  # paired rounds of timing cells, as a ratio
     "fc_bytes": Metric("bytes_fc", "bytes", False),
+    **{name: Metric(name, "points", name != "eer") for name in VERIFICATION_METRICS},
 }
+COMPARED = ("accuracy", "angle", *VERIFICATION_METRICS)  # with the baseline, wherever they were measured
 
 COMPARISON_COLUMNS = [
     *("experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
@@ -102,8 +111,8 @@ class Results:
                         "high": high,
                         "seed_se": accuracy.std(ddof=1) / math.sqrt(len(done)) if len(done) > 1 else math.nan,
                         "test_se": math.sqrt(mean * (100 - mean) / total) if len(done) else math.nan,
-                        "angle_train": done["angle_train"].astype(float).mean(),
-                        "angle_test": done["angle_test"].astype(float).mean(),
+                        "task": mine["task"].iloc[0],
+                        **{name: done[name].astype(float).mean() for name in MEANS},
                         **{name: done[name].astype(float).mean() for name in done if name.startswith("bytes_")},
                         "minimum": minimum_width(point["classes"]),
                     }
@@ -113,7 +122,8 @@ class Results:
     @cached_property
     def comparisons(self) -> pd.DataFrame:
         """Every loss against the baseline at every point; p is Holm-adjusted over an experiment and metric."""
-        rows = [*self._metric_comparisons("accuracy"), *self._metric_comparisons("angle"), *self._time_comparisons()]
+        rows = [row for metric in COMPARED for row in self._metric_comparisons(metric)]
+        rows += self._time_comparisons()
         families: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in rows:
             families.setdefault((row["experiment"], row["metric"]), []).append(row)
@@ -126,7 +136,7 @@ class Results:
     def _metric_comparisons(self, metric: str) -> Iterator[dict[str, Any]]:
         for point, group in _points(self.trained):
             for label in self.labels[1:]:
-                if not (group["label"] == label).any():
+                if not (group["label"] == label).any() or group[METRICS[metric].column].isna().all():
                     continue
                 yield {
                     **point,

@@ -56,6 +56,8 @@ def validity(results: Results) -> Section:
                 f"difference whose 90 % interval lies within ±{results.outline.margin:g} points counts as equivalent."
             )
         )
+    for name, why in results.outline.missing.items():
+        blocks.append(Prose(f"Not run: {name}: {why}"))
     statuses = results.statuses
     if unfinished := {status: count for status, count in sorted(statuses.items()) if status != "done"}:
         listed = ", ".join(f"{count} {status}" for status, count in unfinished.items())
@@ -95,7 +97,6 @@ def main_table(results: Results) -> Section:
                 "accuracy, %": words.number(row["accuracy"]),
                 "95 % interval": words.interval(row["low"], row["high"]),
                 "SE: seeds / test set": f"{words.number(row['seed_se'])} / {words.number(row['test_se'])}",
-                "angle°: train / test": f"{words.number(row['angle_train'], 1)} / {words.number(row['angle_test'], 1)}",
                 "n": str(row["n"]),
                 "failed": str(row["failures"]),
             }
@@ -153,6 +154,63 @@ def width(results: Results) -> Section:
     }
     blocks = (Figure(f"width-{name}", svg, caption) for name, svg in drawn.items() if svg)
     return Section("width", "FC width", tuple(blocks))
+
+
+def verification(results: Results) -> Section:
+    """Pairs of unseen classes told apart: what LFW papers print, with the verdict on each figure."""
+    compared = {
+        (*_place(row), row["metric"]): row
+        for row in results.comparisons.to_dict("records")
+        if row["metric"] in VERIFICATION
+    }
+    blocks: list[Block] = []
+    main = results.main
+    for experiment, frame in _by_experiment(main[main["task"] == "verification"] if len(main) else main):
+        rows = []
+        for row in frame.to_dict("records"):
+            shown = {"loss": row["loss"], "M": words.width(row)}
+            for metric, heading in VERIFICATION.items():
+                found = compared.get((*_place(row), metric))
+                shown[heading] = words.number(row[metric])
+                shown[f"Δ {heading}"] = (
+                    f"{words.difference(found, unit=False)} {found['verdict']}" if found else words.DASH
+                )
+            rows.append(shown)
+        caption = (
+            f"{experiment}: means over seeds in percent, paired differences from {results.outline.baseline} with 95 % "
+            "intervals. TAR: pairs of one class accepted at the given rate of false accepts; EER: where both errors "
+            "are equal; AUC: area under the ROC. Accuracy, by the threshold of the other folds, is in the tables above."
+        )
+        blocks.append(Table.of(rows, left=["loss"], caption=caption))
+    return Section("verification", "Verification", tuple(blocks))
+
+
+def geometry(results: Results) -> Section:
+    """Where features and class weights stand."""
+    blocks: list[Block] = []
+    for experiment, frame in _by_experiment(results.main):
+        rows = [
+            {
+                "loss": row["loss"],
+                "M": words.width(row),
+                "θ̄ train°": words.number(row["angle_train"], 1),
+                "θ̄ test°": words.number(row["angle_test"], 1),
+                "between weights°": words.number(row["weight_angle"], 1),
+                "least°": words.number(row["weight_angle_least"], 1),
+                "from the simplex": words.number(row["simplex_distance"], 3),
+                "norm: train / test": f"{words.number(row['norm_train'], 1)} / {words.number(row['norm_test'], 1)}",
+            }
+            for row in frame.to_dict("records")
+            if row["n"]
+        ]
+        if rows:
+            caption = (
+                f"{experiment}: θ̄ is the mean angle of a feature to its class's weight; then the mean and the least "
+                "angle between two class weights, the root mean square distance of their cosines from −1/(C−1), and "
+                "the mean length of a feature."
+            )
+            blocks.append(Table.of(rows, left=["loss"], caption=caption))
+    return Section("geometry", "Geometry", tuple(blocks))
 
 
 def cost(results: Results) -> Section:
@@ -237,7 +295,11 @@ def environment(results: Results) -> Section:
     return Section("environment", "Environment and commands", tuple(blocks))
 
 
-SECTIONS = (findings, validity, claims, main_table, against_baseline, width, cost, published, environment)
+SECTIONS = (
+    *(findings, validity, claims, main_table, against_baseline, verification, width, geometry, cost, published),
+    environment,
+)
+VERIFICATION = {"tar@0.01": "TAR at FAR 1 %", "eer": "EER", "auc": "AUC"}
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lossbench.data import Dataset, Split
+from lossbench.data.dataset import Dataset, Split
 
 CLASSES = 10
 
@@ -27,5 +27,4 @@ def load(root: Path) -> Dataset:
         members = np.flatnonzero(labels == label)
         place_in_class[members] = np.arange(len(members))
     is_test = place_in_class % 3 == 2
-    everything = Split(images, labels)
-    return Dataset(everything.take(np.flatnonzero(~is_test)), everything.take(np.flatnonzero(is_test)), CLASSES)
+    return Dataset(Split(images[~is_test], labels[~is_test]), Split(images[is_test], labels[is_test]), CLASSES)

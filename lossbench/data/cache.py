@@ -1,0 +1,173 @@
+"""Prepared datasets: memory-mapped uint8 arrays, made once from whatever a plugin's `load` returns.
+
+    <data folder>/prepared/NAME-OPTIONS-SOURCE/
+        meta.json               classes, version (a digest of all arrays), the sources and their state when read
+        train_images.npy …      N×H×W×C uint8; labels, pairs and folds int64
+
+OPTIONS and SOURCE are hashes of what decides the arrays: the plugin's options, `size` and `gray`; the plugin's own text.
+A folder appears by one rename, so that a half-made set is never seen; when the plugin or the files it read have changed
+since, the set is made again in the old one's place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from lossbench.data.dataset import Dataset, Images, Split
+from lossbench.data.images import at_size
+from lossbench.errors import DataError
+from lossbench.registry import Plugin
+
+FORMAT = 1  # raised when the layout of a prepared folder changes
+
+# (what is being prepared, images done, images in all); called now and then
+Progress = Callable[[str, int, int], None]
+
+
+def place(plugin: Plugin, options: Mapping[str, Any], root: Path) -> Path:
+    """Where the prepared form of a dataset with these options belongs, whether it is there or not."""
+    wanted = _short(str(root.absolute()), options)
+    return _home(root) / f"{plugin.name}-{wanted}-{_short(FORMAT, plugin.source_hash)}"
+
+
+def opened(folder: Path) -> Dataset | None:
+    """The prepared dataset in a folder, its images still on disk; None when there is none, or none that is current."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        if any(_state(Path(path)) not in (state, None) for path, state in meta["sources"].items()):
+            return None
+        arrays = {path.stem: path for path in folder.glob("*.npy")}
+        train, test = (
+            Split(np.load(arrays[f"{part}_images"], mmap_mode="r"), np.load(arrays[f"{part}_labels"]))
+            for part in ("train", "test")
+        )
+        extra = {name: np.load(arrays[name]) for name in ("pairs", "folds") if name in arrays}
+    except (OSError, ValueError, KeyError):  # not there, or damaged: it is made again
+        return None
+    tested = tuple(meta["tested"]) if meta["tested"] is not None else None
+    return Dataset(train, test, meta["classes"], **extra, tested=tested, version=meta["version"])
+
+
+def classes_of(folder: Path) -> int | None:
+    """The number of classes of a prepared dataset, from its meta.json alone."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return int(json.loads((folder / "meta.json").read_text())["classes"])
+    return None
+
+
+def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, progress: Progress) -> Dataset:
+    """Write what a plugin loaded as arrays under `folder`, and open it from there."""
+    staging = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
+    digest = hashlib.sha256()
+    states = {str(path): _state(path) for path in dataset.sources}  # before reading: a change meanwhile counts
+    try:
+        staging.mkdir(parents=True)
+        images = [at_size(split.whole, size, gray) for split in (dataset.train, dataset.test)]
+        if (train_form := images[0].shape[1:]) != (test_form := images[1].shape[1:]):
+            raise DataError(
+                f"training images are {train_form} (H×W×C) and test images {test_form}; set 'size' or 'gray'"
+            )
+        total, done = sum(part.shape[0] for part in images), 0
+        for part, split, source in zip(("train", "test"), (dataset.train, dataset.test), images, strict=True):
+            _save(staging / f"{part}_labels.npy", split.labels, digest)
+            for count in _write(staging / f"{part}_images.npy", source, digest):
+                progress(folder.name.rsplit("-", 2)[0], done + count, total)
+            done += source.shape[0]
+        for name, array in (("pairs", dataset.pairs), ("folds", dataset.folds)):
+            if array is not None:
+                _save(staging / f"{name}.npy", array, digest)
+        meta = {
+            "classes": dataset.classes,
+            "tested": dataset.tested,
+            "version": digest.hexdigest()[:16],
+            "sources": states,
+        }
+        (staging / "meta.json").write_text(json.dumps(meta, indent=1))
+        _replace(staging, folder)
+    except OSError as error:
+        raise DataError(f"{folder}: the prepared data cannot be written ({error.strerror})") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    found = opened(folder)
+    if found is None:
+        raise DataError(f"{folder}: the data changed while it was being prepared; try again")
+    return replace(found, sources=dataset.sources)
+
+
+def _home(root: Path) -> Path:
+    """Beside the data, or, where that cannot be written (a shared folder), in the user's cache folder."""
+    beside = root / "prepared"
+    nearest = next(folder for folder in (beside, *beside.absolute().parents) if folder.exists())
+    return beside if os.access(nearest, os.W_OK) else user_cache() / "prepared"
+
+
+def user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lossbench"
+
+
+def _state(path: Path) -> list[int] | None:
+    """What tells a changed source from an unchanged one, quickly; None when it is gone (what was prepared stays good).
+
+    A file: its size and time. A folder: the number of its folders and the sum of their times, to which adding or
+    removing a file adds; a file changed in place is not seen.
+    """
+    try:
+        if path.is_file():
+            return [path.stat().st_size, path.stat().st_mtime_ns]
+        with os.scandir(path) as entries:
+            times = [entry.stat().st_mtime_ns for entry in entries if entry.is_dir()]
+        return [len(times), sum(times) + path.stat().st_mtime_ns]
+    except OSError:
+        return None
+
+
+def _write(path: Path, images: Images, digest: hashlib._Hash) -> Iterator[int]:
+    """The images into one .npy file, block by block; yields how many are done."""
+    shape = images.shape
+    target = open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    digest.update(repr(shape).encode())
+    done = 0
+    for block in images.blocks():
+        target[done : done + len(block)] = block
+        digest.update(np.ascontiguousarray(block).data)
+        done += len(block)
+        yield done
+    if done != shape[0]:
+        raise DataError(f"promised {shape[0]} images but gave {done}")
+    target.flush()
+
+
+def _save(path: Path, array: NDArray[np.int64], digest: hashlib._Hash) -> None:
+    digest.update(np.ascontiguousarray(array).data)
+    np.save(path, array)
+
+
+def _replace(staging: Path, folder: Path) -> None:
+    """Put a finished folder in its place, which older ones leave first (open maps of them stay readable)."""
+    for older in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
+        aside = staging.with_name(f"{staging.name}-old")
+        with contextlib.suppress(OSError):
+            older.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+    try:
+        staging.rename(folder)
+    except OSError:  # another process was faster: its arrays are the same
+        if not folder.is_dir():
+            raise
+
+
+def _short(*decides: Any) -> str:
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:10]

@@ -1,0 +1,90 @@
+"""What a dataset is: two splits of uint8 images with int64 labels, and pairs where it can be used for verification.
+
+A plugin's `load` may return images that do not exist yet (`Images`: files to decode, characters to draw). The cache
+makes them arrays, block by block, so that a set larger than memory can be prepared and trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Task = Literal["classification", "verification"]
+
+
+class Images(Protocol):
+    """Images that are made on demand, always the same and in the same order."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(N, height, width, channels), known before any image is made."""
+
+    def blocks(self) -> Iterator[NDArray[np.uint8]]:
+        """All images in order, a few at a time: uint8, n×H×W×C."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images (uint8, N×H×W×C) and their labels (int64, N).
+
+    A subset keeps the whole array, which may be a file larger than memory, and the rows that it means: `gather` reads
+    just the images of a batch.
+    """
+
+    whole: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    rows: NDArray[np.int64] | None = None  # into `whole`; None: all of them
+
+    @classmethod
+    def of(cls, images: Images | NDArray[np.uint8], labels: NDArray[np.integer[Any]]) -> Split:
+        """What a plugin's `load` returns: images that are there, or that the cache will make."""
+        return cls(cast("NDArray[np.uint8]", images), labels.astype(np.int64, copy=False))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def images(self) -> NDArray[np.uint8]:
+        """All of them: a view of the whole array, or a copy of a subset."""
+        return self.whole if self.rows is None else self.gather(np.arange(len(self)))
+
+    def gather(self, index: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
+        """Copies of the images at `index`."""
+        found: NDArray[np.uint8] = self.whole[index if self.rows is None else self.rows[index]]
+        return np.asarray(found)  # a memory map's rows are ordinary arrays
+
+    def take(self, index: NDArray[np.integer[Any]]) -> Split:
+        """The subset at `index`; no image is read."""
+        rows = index.astype(np.int64) if self.rows is None else self.rows[index]
+        return Split(self.whole, self.labels[index], rows)
+
+    def relabelled(self, new_label: NDArray[np.int64]) -> Split:
+        """The same images, label y becoming new_label[y]."""
+        return Split(self.whole, new_label[self.labels], self.rows)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Two splits; labels run from 0 to classes − 1. In verification the test labels name unseen classes."""
+
+    train: Split
+    test: Split
+    classes: int
+    pairs: NDArray[np.int64] | None = None  # P×3 over test.images: image a, image b, same?
+    folds: NDArray[np.int64] | None = None  # P: the fold of each pair
+    tested: tuple[int, ...] | None = None  # the folds that count; None: all
+    augment: tuple[str, ...] = ()  # what happens to training batches
+    sources: tuple[Path, ...] = ()  # the files or folders it was read from: when they change it is prepared again
+    version: str = ""  # a digest of all arrays, given by the cache
+
+    @cached_property
+    def in_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width), as a backbone takes it."""
+        _, height, width, channels = self.train.whole.shape
+        return channels, height, width

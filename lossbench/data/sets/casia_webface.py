@@ -1,0 +1,63 @@
+"""CASIA-WebFace, colour: 494,414 pictures of 10,575 people to train on; verified on LFW's ten folds of pairs.
+
+Yi, Lei, Liao & Li, "Learning Face Representation from Scratch", arXiv:1411.7923, 2014. People who are in LFW too are
+left out: by a list of folders whose names agree with LFW's, published with the FaceDatasets project (two of its
+seventeen are only namesakes; leaving them out does no harm), or by a list of your own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from lossbench.data.dataset import Dataset
+from lossbench.data.faces import face_split, lfw_pairs, lfw_people, person_labels
+from lossbench.data.images import class_folders, labelled
+from lossbench.errors import DataError, MissingDataError
+
+CLASSES = 10558  # of 10,575 folders, 17 are in LFW
+
+IN_LFW = [
+    *("0000513", "0004539", "0004763", "0005009", "0005082", "0005172", "0166921", "0208962", "0430107", "0662519"),
+    *("0955471", "1056413", "1091782", "1193098", "1303492", "2425974", "3478560"),
+]
+
+
+def load(
+    root: Path,
+    *,
+    task: Literal["classification", "verification"] = "verification",
+    exclude: list[str] | None = None,
+    least: int = 2,
+    crop: int = 160,
+    align: Literal["centre", "mtcnn"] = "centre",
+) -> Dataset:
+    """`root`/casia_webface/PERSON/*.jpg, people with at least `least` pictures; `exclude` replaces the shipped list.
+
+    Verification: all of them are learned, LFW's 6,000 pairs tested. Classification: every fifth picture is to test.
+    """
+    folder = root / "casia_webface"
+    if not folder.is_dir():
+        raise MissingDataError(
+            f"casia_webface is not there: put its folders of people into {folder}; its publishers ask for an "
+            "agreement, so it cannot be fetched"
+        )
+    left_out = set(IN_LFW if exclude is None else exclude)
+    everyone = class_folders(folder)
+    learned = [pictures for name, pictures in everyone.items() if name not in left_out and len(pictures) >= least]
+    if least < 2 or len(learned) < 2:
+        raise DataError(f"least must be at least 2 and leave two people, got {least}, which leaves {len(learned)}")
+    if task == "classification":
+        train = [[p for i, p in enumerate(pictures) if i % 5 != min(4, least - 1)] for pictures in learned]
+        test = [pictures[min(4, least - 1) :: 5] for pictures in learned]
+        splits = [face_split(*labelled(part), crop, align) for part in (train, test)]
+        return Dataset(splits[0], splits[1], len(learned), sources=(folder,))
+    test_paths, pairs, folds, _ = lfw_pairs(root, lfw_people(root))
+    return Dataset(
+        face_split(*labelled(learned), crop, align),
+        face_split(test_paths, person_labels(test_paths), crop, align),
+        len(learned),
+        pairs,
+        folds,
+        sources=(folder, root / "lfw", root / "lfw" / "pairs.txt"),
+    )

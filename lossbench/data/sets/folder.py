@@ -1,0 +1,52 @@
+"""Any tree of class folders: PATH/CLASS/*.jpg, or PATH/train/CLASS/… with PATH/test/CLASS/….
+
+The classes are the folders, in the order of their names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from lossbench.data.dataset import Dataset, Split
+from lossbench.data.images import Pictures, class_folders, labelled
+from lossbench.errors import DataError
+
+
+def load(root: Path, *, path: str, every: int = 5, crop: int | None = None) -> Dataset:
+    """The tree at `path` (relative to the data folder unless absolute).
+
+    Without folders `train` and `test` (or `val`), every `every`-th picture of a class is a test picture. `crop` keeps
+    the middle square of that many pixels.
+    """
+    place = root / path
+    parts = [
+        place / "train",
+        next((place / name for name in ("test", "val") if (place / name).is_dir()), place / "test"),
+    ]
+    if all(part.is_dir() for part in parts):
+        train, test = (class_folders(part) for part in parts)
+        if unknown := sorted(test.keys() - train.keys()):
+            raise DataError(f"{parts[1] / unknown[0]}: this class has no pictures in {parts[0]}")
+        sources = tuple(parts)
+    else:
+        if every < 2:
+            raise DataError(f"every must be at least 2, got {every}: each class keeps pictures to train on")
+        whole = class_folders(place)
+        train = {name: [p for i, p in enumerate(paths) if i % every != every - 1] for name, paths in whole.items()}
+        test = {name: paths[every - 1 :: every] for name, paths in whole.items()}
+        sources = (place,)
+    names = list(train)
+    if len(names) < 2:
+        raise DataError(f"{place}: has only one class folder with pictures; a classifier needs two")
+    paths, labels = labelled(list(train.values()))
+    test_paths, test_labels = labelled([test.get(name, []) for name in names])
+    if not test_paths:
+        raise DataError(f"{place}: no class has the {every} pictures that would make one of them a test picture")
+    return Dataset(
+        Split.of(Pictures(paths, crop=crop), labels),
+        Split.of(Pictures(test_paths, crop=crop), np.asarray(test_labels)),
+        len(names),
+        sources=sources,
+    )

@@ -1,0 +1,64 @@
+"""Labeled Faces in the Wild, colour: 13,233 pictures of 5,749 people, with the official ten folds of pairs.
+
+Huang, Ramesh, Berg & Learned-Miller, "Labeled Faces in the Wild", University of Massachusetts, report 07-49, 2007.
+Without outside data, a network learns people that are in no tested fold: LFW's folds share no person.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from lossbench.data.dataset import Dataset
+from lossbench.data.faces import face_split, lfw_pairs, lfw_people, person_labels
+from lossbench.data.images import labelled
+from lossbench.errors import DataError
+
+CLASSES = 423  # people with five pictures or more; fewer where folds are left out
+
+
+def load(
+    root: Path,
+    *,
+    task: Literal["classification", "verification"] = "classification",
+    fold: int | list[int] = 0,
+    least: int = 5,
+    crop: int = 160,
+    align: Literal["centre", "mtcnn"] = "centre",
+) -> Dataset:
+    """People with at least `least` pictures, centre crops of `crop` pixels at 160×160 (or `size`).
+
+    Classification: every fifth picture of a person is a test picture. Verification: the people outside `fold` are
+    learned. One fold: its pairs are tested with the threshold of the other nine, the official protocol. A list of
+    folds: none of them is learned, each is tested with the threshold of the rest of the list.
+    """
+    people = lfw_people(root)
+    sources = (root / "lfw", root / "lfw" / "pairs.txt")
+    enough = {name: pictures for name, pictures in people.items() if len(pictures) >= least}
+    if least < 2 or len(enough) < 2:
+        raise DataError(f"least must be at least 2 and leave two people, got {least}, which leaves {len(enough)}")
+    if task == "classification":
+        every = [(pictures, np.arange(len(pictures)) % 5 == min(4, least - 1)) for pictures in enough.values()]
+        train = [[picture for picture, test in zip(*one, strict=True) if not test] for one in every]
+        test = [[picture for picture, test in zip(*one, strict=True) if test] for one in every]
+        splits = [face_split(*labelled(part), crop, align) for part in (train, test)]
+        return Dataset(splits[0], splits[1], len(enough), sources=sources)
+    tested = sorted({fold} if isinstance(fold, int) else set(fold))
+    if not tested or not all(0 <= one <= 9 for one in tested):
+        raise DataError(f"fold must be a number from 0 to 9 or a list of them, got {fold}")
+    test_paths, pairs, folds, names = lfw_pairs(root, people, None if len(tested) == 1 else tested)
+    left_out = set().union(*(names[one] for one in tested))
+    learned = [pictures for name, pictures in enough.items() if name not in left_out]
+    if len(learned) < 2:
+        raise DataError(f"only {len(learned)} people with {least} pictures or more are outside the folds {tested}")
+    return Dataset(
+        face_split(*labelled(learned), crop, align),
+        face_split(test_paths, person_labels(test_paths), crop, align),
+        len(learned),
+        pairs,
+        folds,
+        tuple(tested),
+        sources=sources,
+    )
