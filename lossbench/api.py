@@ -101,7 +101,7 @@ def prepare(
     command += ["--profile", profile] if profile else []
     command += [part for folder in plugins for part in ("--plugins", os.fspath(folder))]
     parsed = replace(parsed, outline=replace(parsed.outline, command=shlex.join(command)))
-    parsed = _with_data(parsed, registry, folder, progress)
+    parsed = with_data(parsed, registry, folder, progress)
     cells = plan(parsed)
     chosen = select(
         cells,
@@ -192,7 +192,9 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _with_data(suite: Suite, registry: Registry, folder: Path, progress: Progress) -> Suite:
+def with_data(
+    suite: Suite, registry: Registry, folder: Path, progress: Progress = lambda name, done, total: None
+) -> Suite:
     """The suite with the version of its data in every cell's key; experiments whose data is not here are set apart."""
 
     def pinned(dataset: Spec) -> Spec:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lossbench import data, suite
+from lossbench import api, data, suite
 from lossbench.registry import Registry
 from lossbench.schema import Suite
+
+if "LOSSBENCH_DATA" not in os.environ:  # nobody's own cache is touched
+    _scratch = tempfile.TemporaryDirectory(prefix="lossbench-data-")
+    os.environ["LOSSBENCH_DATA"] = _scratch.name
 
 # Two losses, one width, tiny network: a cell takes a tenth of a second.
 SMALL = """
@@ -43,9 +48,20 @@ def read_suite(registry: Registry) -> Callable[..., Suite]:
         def count(spec):
             return data.count_classes(spec.name, dict(spec.options), plugins)
 
-        return suite.parse(text, "suite.toml", plugins, count, profile)
+        parsed = suite.parse(text, "suite.toml", plugins, count, profile)
+        return api.with_data(parsed, plugins, data.data_folder())
 
     return read
+
+
+@pytest.fixture
+def real_data(request) -> Path:
+    """The data folder, if it holds the real sets that the test names: @pytest.mark.data("mnist")."""
+    folder = data.data_folder()
+    for name in request.node.get_closest_marker("data").args:
+        if not any(folder.glob(f"{name}*")):
+            pytest.skip(f"{name} is not in $LOSSBENCH_DATA ({folder})")
+    return folder
 
 
 @pytest.fixture

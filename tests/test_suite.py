@@ -240,4 +240,4 @@ def test_a_dataset_written_as_a_label_keeps_its_options_in_a_sweep_of_classes(re
     text = changed('dataset = "digits"', 'dataset = "digits[train=500]"').replace(
         "seeds = 2", "seeds = 2\nclasses = [5]"
     )
-    assert read_suite(text).experiments[0].tasks[0][1].options == {"train": 500, "classes": 5}
+    assert read_suite(text).experiments[0].tasks[0][1].options.items() >= {"train": 500, "classes": 5}.items()

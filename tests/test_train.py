@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +10,13 @@ import torch
 from conftest import SMALL, write_loss
 
 from lossbench import train
-from lossbench.data import Split, load_dataset
+from lossbench.data import Split, data_folder, load_dataset
 from lossbench.errors import PluginError
 from lossbench.plan import plan
 from lossbench.registry import Registry
 from lossbench.schema import result
 
-NOWHERE = Path("nowhere")  # digits need no data folder
+DATA = data_folder()
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +70,14 @@ def test_a_batch_is_the_image_shifted_and_scaled():
 
 
 def test_the_same_cell_twice_gives_the_same_bits(cells, registry):
-    first, second = (train.run(cells[1], registry, NOWHERE) for _ in range(2))
+    first, second = (train.run(cells[1], registry, DATA) for _ in range(2))
     assert first.record.digest == second.record.digest
     assert result(first.record.to_json()) == result(second.record.to_json())
     assert np.array_equal(first.correct, second.correct)
 
 
 def test_the_record_states_counts_ledger_and_angles(cells, registry, digits):
-    record = train.run(cells[0], registry, NOWHERE).record
+    record = train.run(cells[0], registry, DATA).record
     assert record.total == len(digits.test)
     assert 0 <= record.correct <= record.total
     features = cells[0].width * (4 * 4 * 4 + 1) * 4  # 4 channels at 4×4 after one pooling, a bias, float32
@@ -90,9 +89,9 @@ def test_the_record_states_counts_ledger_and_angles(cells, registry, digits):
 
 
 def test_evaluations_put_test_scores_on_the_curve_without_changing_the_result(cells, registry):
-    plain = train.run(cells[0], registry, NOWHERE).record
+    plain = train.run(cells[0], registry, DATA).record
     schedule = cells[0].schedule.model_copy(update={"evaluations": 3})
-    scored = train.run(replace(cells[0], schedule=schedule, key=""), registry, NOWHERE).record
+    scored = train.run(replace(cells[0], schedule=schedule, key=""), registry, DATA).record
     assert [point["step"] for point in scored.curve if "correct" in point] == [2, 4, 6]
     assert scored.curve[-1]["correct"] == plain.correct
     assert scored.digest == plain.digest
@@ -107,7 +106,7 @@ def test_the_learning_rate_falls_as_the_schedule_says(read_suite, registry, digi
     monkeypatch.setattr(
         trainee.optimizer, "step", lambda: (seen.append(trainee.optimizer.param_groups[0]["lr"]), step())
     )
-    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits.test)
+    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits)
     assert seen == [0.8, 0.8, 0.4, 0.4, 0.2, 0.2]
 
 
@@ -119,23 +118,23 @@ def test_refining_a_shared_warm_start_equals_training_both_phases_in_one_go(
     cells = plan(read_suite(text))
     warm, cell = cells[0], next(cell for cell in cells if cell.loss.label == loss and cell.kind == "train")
     checkpoint = tmp_path / "warm.pt"
-    torch.save(train.run(warm, registry, NOWHERE).checkpoint, checkpoint)
-    refined = train.run(cell, registry, NOWHERE, checkpoint)
+    torch.save(train.run(warm, registry, DATA).checkpoint, checkpoint)
+    refined = train.run(cell, registry, DATA, checkpoint)
 
     in_one_go = train.build(warm, warm.loss, registry, digits)
     batches = train.Batches(digits.train, cell.schedule.batch, cell.seed)
-    train.train(in_one_go, batches, warm, digits.test)
+    train.train(in_one_go, batches, warm, digits)
     handed_over = train.build(cell, cell.loss, registry, digits)
     train.resume_from(handed_over, train.checkpoint_of(in_one_go))
-    train.train(handed_over, batches, cell, digits.test)
-    assert np.array_equal(refined.correct, train.score(handed_over, digits.test)[0])
+    train.train(handed_over, batches, cell, digits)
+    assert np.array_equal(refined.correct, train.score(handed_over, digits, "classification").correct)
     assert handed_over.step == 5 + 6
 
 
 def test_a_warm_start_hands_over_class_weights_and_momentum(read_suite, registry, digits):
     cells = plan(read_suite(SMALL + "warm_start = { steps = 5 }\n"))
     warm = train.build(cells[0], cells[0].loss, registry, digits)
-    train.train(warm, train.Batches(digits.train, 16, 0), cells[0], digits.test)
+    train.train(warm, train.Batches(digits.train, 16, 0), cells[0], digits)
     fresh = train.build(cells[2], cells[2].loss, registry, digits)
     train.resume_from(fresh, train.checkpoint_of(warm))
     assert torch.equal(fresh.loss.weight, warm.loss.weight)
@@ -147,7 +146,7 @@ def test_a_loss_that_turns_nan_is_diverged_at_its_step(tmp_path, read_suite):
     write_loss(tmp_path, "bad", "value = value * (float('nan') if self.calls == 4 else 1.0)")
     registry = Registry([tmp_path])
     cells = plan(read_suite(SMALL.replace('"w_softmax"]', '"bad"]'), plugins=registry))
-    record = train.run(cells[1], registry, NOWHERE).record
+    record = train.run(cells[1], registry, DATA).record
     assert record.status == "diverged"
     assert "step 3" in record.error  # steps count from 0
     assert record.correct is None
@@ -158,12 +157,12 @@ def test_a_plugin_that_changed_since_the_plan_is_not_run(tmp_path, read_suite):
     cells = plan(read_suite(SMALL.replace('"w_softmax"]', '"mine"]'), plugins=Registry([tmp_path])))
     path.write_text(path.read_text() + "# changed\n")
     with pytest.raises(PluginError, match="has changed since this run was planned"):
-        train.run(cells[1], Registry([tmp_path]), NOWHERE)
+        train.run(cells[1], Registry([tmp_path]), DATA)
 
 
 def test_timing_visits_every_loss_in_every_round(read_suite, registry):
     cell = plan(read_suite(SMALL + "timing = { rounds = 4, steps = 2 }\n"))[-1]
-    record = train.run(cell, registry, NOWHERE).record
+    record = train.run(cell, registry, DATA).record
     assert set(record.rounds) == {"softmax", "w_softmax"}
     assert all(len(rounds) == 4 and min(rounds) > 0 for rounds in record.rounds.values())
 
@@ -182,11 +181,11 @@ def test_a_refinement_goes_on_with_the_decayed_learning_rate(read_suite, registr
     cells = plan(read_suite(text + "warm_start = { steps = 5 }\n"))
     warm = train.build(cells[0], cells[0].loss, registry, digits)
     batches = train.Batches(digits.train, 16, 0)
-    train.train(warm, batches, cells[0], digits.test)
+    train.train(warm, batches, cells[0], digits)
     refined = train.build(cells[1], cells[1].loss, registry, digits)
     train.resume_from(refined, train.checkpoint_of(warm))
     one_step = replace(cells[1], schedule=cells[1].schedule.model_copy(update={"steps": 1}), key="")
-    train.train(refined, batches, one_step, digits.test)
+    train.train(refined, batches, one_step, digits)
     assert refined.optimizer.param_groups[0]["lr"] == 0.4  # step 5 of the whole training
 
 
@@ -194,14 +193,14 @@ def test_parameters_that_turn_nan_at_the_last_step_are_diverged_too(tmp_path, re
     write_loss(tmp_path, "bad", "self.weight.register_hook(lambda g: g * float('nan')) if self.calls == 6 else None")
     registry = Registry([tmp_path])
     cells = plan(read_suite(SMALL.replace('"w_softmax"]', '"bad"]'), plugins=registry))
-    record = train.run(cells[1], registry, NOWHERE).record
+    record = train.run(cells[1], registry, DATA).record
     assert (record.status, record.error) == ("diverged", "a parameter is not finite at step 5")
 
 
 def test_a_loss_is_told_the_length_and_advanced_once_a_step(read_suite, registry, digits, monkeypatch):
     cell = plan(read_suite(SMALL.replace('"w_softmax"]', '"l_softmax"]')))[1]
     trainee = train.build(cell, cell.loss, registry, digits)
-    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits.test)
+    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits)
     assert trainee.loss.annealing.t == 6
     assert trainee.loss.annealing.pace == 20000 / 6
 
@@ -212,6 +211,6 @@ def test_scores_come_from_evaluation_mode_and_training_goes_on_in_training_mode(
     trainee = train.build(cell, cell.loss, registry, digits)
     modes = []
     trainee.backbone.register_forward_hook(lambda module, *_: modes.append((module.training, torch.is_grad_enabled())))
-    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits.test)
+    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits)
     batches = -(-len(digits.test) // train.EVALUATION_BATCH)
     assert modes == ([(True, True)] * 3 + [(False, False)] * batches) * 2

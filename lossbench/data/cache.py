@@ -4,7 +4,7 @@
         meta.json               classes, version (a digest of all arrays), the sources and their state when read
         train_images.npy …      N×H×W×C uint8; labels, pairs and folds int64
 
-OPTIONS and SOURCE are hashes of what decides the arrays: the plugin's options, `size` and `gray`; the plugin's own text.
+OPTIONS and SOURCE are hashes of what decides the arrays: the options, `size` and `gray` among them; the plugin itself.
 A folder appears by one rename, so that a half-made set is never seen; when the plugin or the files it read have changed
 since, the set is made again in the old one's place.
 """
@@ -31,6 +31,7 @@ from lossbench.data.images import at_size
 from lossbench.errors import DataError
 from lossbench.registry import Plugin
 
+PREPARED = "prepared"
 FORMAT = 1  # raised when the layout of a prepared folder changes
 
 # (what is being prepared, images done, images in all); called now and then
@@ -109,9 +110,9 @@ def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, pro
 
 def _home(root: Path) -> Path:
     """Beside the data, or, where that cannot be written (a shared folder), in the user's cache folder."""
-    beside = root / "prepared"
+    beside = root / PREPARED
     nearest = next(folder for folder in (beside, *beside.absolute().parents) if folder.exists())
-    return beside if os.access(nearest, os.W_OK) else user_cache() / "prepared"
+    return beside if os.access(nearest, os.W_OK) else user_cache() / PREPARED
 
 
 def user_cache() -> Path:
@@ -128,8 +129,8 @@ def _state(path: Path) -> list[int] | None:
         if path.is_file():
             return [path.stat().st_size, path.stat().st_mtime_ns]
         with os.scandir(path) as entries:
-            times = [entry.stat().st_mtime_ns for entry in entries if entry.is_dir()]
-        return [len(times), sum(times) + path.stat().st_mtime_ns]
+            times = [one.stat().st_mtime_ns for one in entries if one.is_dir() and one.name != PREPARED]
+        return [len(times), sum(times)]
     except OSError:
         return None
 
