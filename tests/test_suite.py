@@ -10,6 +10,7 @@ import pytest
 from conftest import SMALL
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from lossbench.errors import SuiteError
 from lossbench.labels import label, parse_label
@@ -241,3 +242,47 @@ def test_a_dataset_written_as_a_label_keeps_its_options_in_a_sweep_of_classes(re
         "seeds = 2", "seeds = 2\nclasses = [5]"
     )
     assert read_suite(text).experiments[0].tasks[0][1].options.items() >= {"train": 500, "classes": 5}.items()
+
+
+def test_a_verification_needs_a_dataset_with_pairs(read_suite):
+    with pytest.raises(
+        SuiteError, match=r"dataset 'digits' has no pairs to verify; these have: .*glyphs.*lfw.*omniglot"
+    ):
+        read_suite(changed('dataset = "digits"', 'task = "verification"\ndataset = "digits"'))
+
+
+def test_the_task_is_written_beside_the_dataset_not_in_it(read_suite):
+    text = changed('dataset = "digits"', 'dataset = { name = "glyphs", task = "verification" }')
+    with pytest.raises(SuiteError, match="belongs to the experiment"):
+        read_suite(text)
+
+
+def test_a_claim_on_a_verification_metric_needs_a_verification(read_suite):
+    claim = '\n[[claim]]\ntext = "x"\nexperiment = "digits"\nmetric = "auc"\nbetter = "w_softmax"\nthan = "softmax"\n'
+    with pytest.raises(SuiteError, match=r"claim\[0\]\.metric: .*no verification"):
+        read_suite(SMALL + claim)
+
+
+def test_changed_data_changes_the_keys_of_its_cells(tmp_path, registry):
+    from lossbench import api, data, suite
+    from lossbench.plan import plan
+
+    (tmp_path / "pets").mkdir()
+
+    def keys():
+        parsed = suite.parse(
+            changed('dataset = "digits"', 'dataset = { name = "folder", path = "pets" }'),
+            "suite.toml",
+            registry,
+            lambda spec: data.count_classes(spec.name, dict(spec.options), registry, tmp_path),
+        )
+        return [cell.key for cell in plan(api.with_data(parsed, registry, tmp_path))]
+
+    for name in "ab":
+        (tmp_path / "pets" / name).mkdir()
+        for number in range(5):
+            Image.new("RGB", (8, 8), (40 * number, 0, 0)).save(tmp_path / "pets" / name / f"{number}.png")
+    before = keys()
+    assert keys() == before
+    Image.new("RGB", (8, 8), (0, 200, 0)).save(tmp_path / "pets" / "a" / "5.png")
+    assert not set(keys()) & set(before)

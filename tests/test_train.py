@@ -214,3 +214,147 @@ def test_scores_come_from_evaluation_mode_and_training_goes_on_in_training_mode(
     train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits)
     batches = -(-len(digits.test) // train.EVALUATION_BATCH)
     assert modes == ([(True, True)] * 3 + [(False, False)] * batches) * 2
+
+
+@pytest.fixture(scope="module")
+def strokes(tmp_path_factory):
+    """A verification set of our own: the direction of a stroke is its class; 12 to learn, 24 others to verify."""
+    folder = tmp_path_factory.mktemp("strokes")
+    (folder / "datasets").mkdir()
+    (folder / "datasets" / "strokes.py").write_text(
+        '''"""Strokes."""
+from pathlib import Path
+from typing import Literal
+import numpy as np
+from lossbench.data.dataset import Dataset, Split
+from lossbench.data.pairs import drawn_pairs
+
+def drawn(angles, each, seed):
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[-8:8, -8:8] + 0.5
+    angle = np.repeat(angles, each)[:, None, None]
+    ink = np.abs(np.cos(angle) * y - np.sin(angle) * x) < 1.5
+    images = (255 * ink * rng.uniform(0.5, 1, ink.shape)).astype(np.uint8)[..., None]
+    return images, np.repeat(np.arange(len(angles)), each)
+
+def load(root: Path, *, task: Literal["classification", "verification"] = "classification") -> Dataset:
+    train = Split.of(*drawn(np.pi * np.arange(12) / 12, 10, 0))
+    test = Split.of(*drawn(np.pi * (np.arange(24) + 0.5) / 24, 10, 1))
+    if task == "classification":
+        return Dataset(train, train, 12)
+    pairs, folds = drawn_pairs(test.labels, 40)
+    return Dataset(train, test, 12, pairs, folds)
+'''
+    )
+    return Registry([folder])
+
+
+VERIFICATION = """
+name = "strokes"
+[[experiment]]
+name = "strokes"
+task = "verification"
+dataset = "strokes"
+backbone = { name = "cnn", channels = 8, depths = [1, 1] }
+widths = [16]
+losses = ["softmax", "cosface[s=8.0,m=0.1]"]
+seeds = 1
+schedule = { steps = 60, batch = 24, lr = 0.05, evaluations = 2 }
+"""
+
+
+def test_a_verification_cell_counts_pairs_and_records_every_figure(strokes, read_suite):
+    cell = plan(read_suite(VERIFICATION, plugins=strokes))[1]
+    outcome = train.run(cell, strokes, DATA)
+    record, found = outcome.record, outcome.record.verification
+    assert record.total == len(outcome.correct) == 400
+    assert record.correct == outcome.correct.sum() > 240  # chance is 200
+    assert found["positives"] == found["negatives"] == 200
+    assert found["auc"]["low"] < found["auc"]["value"] < found["auc"]["high"]
+    assert [rate["far"] for rate in found["tar"]] == [0.1, 0.01, 0.001]
+    assert 100 * np.mean(found["folds"]["accuracies"]) == pytest.approx(record.accuracy)
+    assert record.angles["test"] == [] and len(record.angles["train"]) == 12
+    assert record.curve[-1]["correct"] == record.correct
+
+
+def test_verification_scores_are_cosines_of_features_in_evaluation_mode(strokes, read_suite):
+    cell = plan(read_suite(VERIFICATION, plugins=strokes))[0]
+    dataset = load_dataset("strokes", registry=strokes, task="verification")
+    trainee = train.build(cell, cell.loss, strokes, dataset)
+    found = train.score(trainee, dataset, "verification")
+    with torch.no_grad():
+        features = trainee.backbone.eval()(train.as_input(dataset.test.images.copy())).double()
+    unit = features / features.norm(dim=1, keepdim=True)
+    cosine = (unit[dataset.pairs[:, 0]] * unit[dataset.pairs[:, 1]]).sum(1).numpy()
+    same = dataset.pairs[:, 2] == 1
+    wins = np.mean([a > b for a in cosine[same] for b in cosine[~same]])  # the area under the ROC by its definition
+    assert found.verification["auc"]["value"] == pytest.approx(wins, abs=1e-4)
+
+
+def test_verification_shares_its_warm_start_with_classification_of_the_same_images(strokes, read_suite):
+    warm = VERIFICATION.replace("seeds = 1", 'seeds = 1\nwarm_start = { loss = "softmax", steps = 5 }')
+    first = plan(read_suite(warm, plugins=strokes))
+    assert first[0].kind == "warm"
+    assert first[0].key == replace(first[1].warm_cell(), task="classification", key="").key
+
+
+def test_the_geometry_of_class_weights_is_measured_against_the_simplex():
+    from lossbench.measure import weight_geometry
+    from lossbench.theory import simplex
+
+    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(9, 9)))
+    perfect = weight_geometry(torch.from_numpy(3 * turned @ simplex(10)).T)
+    assert perfect["simplex_distance"] == pytest.approx(0, abs=1e-7)
+    assert [perfect["weight_angle"], perfect["weight_angle_least"]] == pytest.approx(
+        [np.degrees(np.arccos(-1 / 9))] * 2
+    )
+    crossed = weight_geometry(torch.eye(3))
+    assert crossed["simplex_distance"] == pytest.approx(0.5)
+    assert crossed["weight_angle"] == pytest.approx(90)
+    two = weight_geometry(torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]))
+    assert two["weight_angle_least"] == pytest.approx(45)
+
+
+def test_feature_norms_are_recorded(cells, registry, digits):
+    record = train.run(cells[0], registry, DATA).record
+    trainee = train.build(cells[0], cells[0].loss, registry, digits)
+    train.train(trainee, train.Batches(digits.train, 16, 0), cells[0], digits)
+    with torch.no_grad():
+        features = trainee.backbone.eval()(train.as_input(digits.test.images.copy()))
+    assert record.geometry["norm_test"] == pytest.approx(float(features.norm(dim=1).mean()), rel=1e-5)
+
+
+def test_augmented_batches_are_a_function_of_seed_and_step(digits):
+    first, again = (train.Batches(digits.train, 16, 3, ("flip", "crop")) for _ in range(2))
+    plain = train.Batches(digits.train, 16, 3)
+    assert torch.equal(first.at(5)[0], again.at(5)[0])
+    assert torch.equal(first.at(5)[1], plain.at(5)[1])
+    assert not torch.equal(first.at(5)[0], plain.at(5)[0])
+    assert not torch.equal(first.at(5)[0], train.Batches(digits.train, 16, 4, ("flip", "crop")).at(5)[0])
+
+
+def test_data_that_changed_since_the_plan_is_refused(strokes, read_suite):
+    cell = plan(read_suite(VERIFICATION, plugins=strokes))[0]
+    other = replace(cell, dataset=replace(cell.dataset, source=cell.dataset.source[:-16] + "0" * 16), key="")
+    with pytest.raises(PluginError, match="data has changed"):
+        train.run(other, strokes, DATA)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.data("mnist")
+def test_ten_epochs_of_softmax_on_mnist_reach_99_percent(real_data, read_suite, registry):
+    text = """
+name = "mnist"
+[[experiment]]
+name = "mnist"
+dataset = "mnist"
+backbone = { name = "cnn", channels = 16 }
+widths = [64]
+losses = ["softmax"]
+seeds = 1
+threads = 2
+schedule = { steps = 6000, batch = 100, lr = 0.02, decay = { factor = 0.5, every = 1500 } }
+"""
+    record = train.run(plan(read_suite(text))[0], registry, real_data).record
+    assert record.accuracy >= 99.0
