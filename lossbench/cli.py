@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from lossbench import screen
+from lossbench import cli_data, screen
 from lossbench.errors import LossbenchError, RunError, StoreError
 from lossbench.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
 
@@ -56,6 +56,7 @@ def cli() -> None:
     lossbench info loss w_softmax       one of them, with its options
     lossbench check                     do they keep the contract of a loss?
     lossbench new loss my_loss          write losses/my_loss.py, ready to be changed
+    lossbench data list                 the data sets: which are here, how to have the others
     """
 
 
@@ -276,6 +277,9 @@ def _show_plan(suite: str, out: str | None, selection: dict[str, Any]) -> None:
     with progress.watching(quiet=False, terminal=sys.stderr.isatty()) as watch:
         job = api.prepare(suite, progress=watch.prepare, **selection)
     screen.show_plan(job, out)
+
+
+cli.add_command(cli_data.data)
 
 
 def _run_folder(named: str) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ import click
 if TYPE_CHECKING:
     from lossbench.api import Job, RunResult
     from lossbench.check import Finding
+    from lossbench.data.fetch import Check, State
+    from lossbench.data.sources import Source
     from lossbench.report import Report
     from lossbench.store import Store
 
@@ -51,6 +54,10 @@ STYLES = {
     "different but negligible": "cyan",
     "undecided": "yellow",
     "fail": "bold red",
+    "wrong": "bold red",
+    "missing": "yellow",
+    "partly": "yellow",
+    "yes": "green",
 }
 
 
@@ -210,6 +217,76 @@ def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
         said = [f"{counts[status]} {status}" for status in ("fail", "pass", "skip", "fact") if counts[status]]
         click.echo(f"{name:<{wide}}  {', '.join(said)}")
     return UNFINISHED if any(finding.status == "fail" for mine in found.values() for finding in mine) else DONE
+
+
+def show_data(found: Mapping[str, tuple[Source, State]], folder: Path, verbose: bool) -> None:
+    """The data sets: which are here, how large they are, under which licence, and what to cite."""
+    rows = [
+        [
+            name,
+            here,
+            f"{source.images:,}" if source.images else "any",
+            f"{source.classes:,}" if source.classes else "any",
+            amount(source.download),
+            amount(source.unpacked),
+            source.licence,
+        ]
+        for name, (source, here) in found.items()
+    ]
+    columns = ["data set", "here", "images", "classes", "download", "unpacked", "licence"]
+    console().print(table_of(columns, rows, left=["data set", "here", "licence"], title=f"Data sets in {folder}"))
+    wide = max(map(len, found)) + 2
+    for name, (source, here) in found.items():
+        _echo_beside(name, wide, _about_source(source, here, verbose))
+    click.echo("\n`lossbench data get NAME` fetches a set; `lossbench data list -v` shows the addresses and places.")
+
+
+def _about_source(source: Source, here: State, verbose: bool) -> Iterator[str]:
+    yield source.citation
+    if verbose:
+        yield from filter(None, (source.title, source.page))
+        for file in source.files:
+            yield f"{file.place}  {file.size:,} bytes, sha256 {file.sha256}"
+            yield from (f"  from {address}" for address in file.addresses)
+    if source.instructions and (verbose or here != "yes"):
+        yield source.instructions
+        yield from (f"its files belong at {piece.path}" for piece in source.pieces)
+
+
+def _echo_beside(name: str, wide: int, lines: Iterable[str]) -> None:
+    """Lines beside a name, wrapped to the terminal, so that the names stand out at the left."""
+    import textwrap
+
+    wrap = textwrap.TextWrapper(console().width, break_long_words=False, break_on_hyphens=False)
+    for number, line in enumerate(lines):
+        wrap.initial_indent = f"{name if number == 0 else '':<{wide}}"
+        wrap.subsequent_indent = " " * (wide + 2)
+        click.echo(wrap.fill(line))
+
+
+def show_checks(checks: Mapping[str, Sequence[Check]]) -> int:
+    """What `lossbench data verify` found, and its exit code."""
+    short = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")  # whole checksums would push all else off the screen
+    rows = [[check.path, check.status, short.sub(r"\1…", check.detail)] for mine in checks.values() for check in mine]
+    columns = ["part", "", "what was found"]
+    if rows:
+        console().print(table_of(columns, rows, left=columns))
+    wide = max(map(len, checks))
+    for name, mine in checks.items():
+        counts = Counter(check.status for check in mine)
+        said = [f"{counts[status]} {status}" for status in ("ok", "wrong", "missing") if counts[status]]
+        click.echo(f"{name:<{wide}}  {', '.join(said) or 'ok: nothing of it is on disk'}")
+    return UNFINISHED if any(check.status != "ok" for mine in checks.values() for check in mine) else DONE
+
+
+def amount(value: int | None) -> str:
+    """Bytes for people. Not `report.words.size`: that imports pandas."""
+    if value is None:
+        return "–"
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value >= factor:
+            return f"{value / factor:.1f} {unit}"
+    return f"{value} B"
 
 
 def _last_line(error: str | None) -> str:
