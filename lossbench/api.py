@@ -125,6 +125,8 @@ def run(
     reports: str | os.PathLike[str] | None = "reports",
     jobs: int | None = None,
     timeout: float | None = None,
+    memory: int | None = None,
+    checkpoint: float = 60,
     force: bool = False,
     retry_failed: bool = False,
     fail_fast: bool = False,
@@ -137,7 +139,7 @@ def run(
     """Train what is missing of a suite in `out` (default runs/<name>) and write its report to `reports` (None: none).
 
     `selection` is what `prepare` takes: profile, data, plugins, and the filters losses, datasets, backbones, widths,
-    seeds. `timeout` is in seconds a cell.
+    seeds. `timeout` is in seconds a cell, `memory` in bytes; cells keep their state every `checkpoint` seconds.
     """
     from lossbench.engines import local
 
@@ -168,6 +170,8 @@ def run(
                     jobs=jobs or available_cores(),
                     on_event=on_event,
                     timeout=timeout,
+                    memory=memory,
+                    checkpoint=checkpoint,
                     fail_fast=fail_fast,
                     redo=frozenset(cell.key for cell in todo if cell.key in records),
                 )

@@ -87,6 +87,8 @@ out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<su
 @selecting
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Cells at a time [the number of cores].")
 @click.option("--timeout", metavar="10m", help="Kill a cell that takes longer (s, m or h).")
+@click.option("--memory", metavar="4GiB", help="Kill a cell that holds more (KiB, MiB or GiB).")
+@click.option("--checkpoint", metavar="1m", default="1m", show_default=True, help="Keep the state of cells this often.")
 @out_option
 @click.option("--reports", metavar="DIR", default="reports", show_default=True, help="Where the report goes.")
 @click.option("--no-report", is_flag=True, help="Write no report.")
@@ -99,6 +101,8 @@ def run(
     suite: str,
     jobs: int | None,
     timeout: str | None,
+    memory: str | None,
+    checkpoint: str,
     out: str | None,
     reports: str,
     no_report: bool,
@@ -115,7 +119,7 @@ def run(
     """
     from lossbench import api, progress
 
-    seconds = _seconds(timeout)
+    seconds, every, most = _seconds(timeout), _seconds(checkpoint, "--checkpoint"), _bytes(memory)
     if force and retry_failed:
         raise click.UsageError("--force and --retry-failed exclude each other.")
     if dry_run:
@@ -128,6 +132,8 @@ def run(
             reports=None if no_report else reports,
             jobs=jobs,
             timeout=seconds,
+            memory=most,
+            checkpoint=every or 60,
             force=force,
             retry_failed=retry_failed,
             fail_fast=fail_fast,
@@ -240,6 +246,14 @@ def status(run_folder: str) -> int:
 
 
 @cli.command()
+@click.argument("cell", metavar="CELL")
+@click.option("--run", "run_folder", metavar="RUN", help="The run folder, or its suite's name [all under runs/].")
+def logs(cell: str, run_folder: str | None) -> int:
+    """Show what the process of CELL printed: a key, the beginning of one, or words of its title (arcface seed=3)."""
+    return screen.show_logs(cell, [_run_folder(run_folder)] if run_folder else sorted(Path("runs").glob("*/")))
+
+
+@cli.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
 @click.option("--reports", metavar="DIR", default="reports", show_default=True, help="Where the report goes.")
 def report(runs: tuple[str, ...], reports: str) -> None:
@@ -303,10 +317,19 @@ def _suite_titles() -> Iterator[tuple[str, str]]:
         yield name, found[1] if found else ""
 
 
-def _seconds(text: str | None) -> float | None:
+def _seconds(text: str | None, option: str = "--timeout") -> float | None:
     if text is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
     if not match or float(match[1]) <= 0:
-        raise click.BadParameter(f"'{text}' is not a duration such as 90s, 10m or 2h.", param_hint="--timeout")
+        raise click.BadParameter(f"'{text}' is not a duration such as 90s, 10m or 2h.", param_hint=option)
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _bytes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG])i?B?", text.strip())
+    if not match or float(match[1]) <= 0:
+        raise click.BadParameter(f"'{text}' is not an amount such as 500MiB or 4GiB.", param_hint="--memory")
+    return int(float(match[1]) * 1024 ** ("KMG".index(match[2]) + 1))

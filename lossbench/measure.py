@@ -70,15 +70,31 @@ def ledger(backbone: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimize
     }
 
 
-class PeakMemory:
-    """The most resident memory that this process has added since the meter was made: what the training itself took."""
+def synchronise(device: str) -> None:
+    """Wait until the device has done what was asked of it; the CPU always has."""
+    if device != "cpu":
+        torch.cuda.synchronize()
 
-    def __init__(self) -> None:
+
+class PeakMemory:
+    """The most memory that was added since the meter was made: what the training itself took.
+
+    On the CPU the resident memory of this process; on a GPU what torch's allocator handed out there.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = device
+        if device != "cpu":
+            torch.cuda.reset_peak_memory_stats()
+            self._before = torch.cuda.memory_allocated()
+            return
         with contextlib.suppress(OSError):  # Linux only: elsewhere the peak is that of the process's whole life
             Path("/proc/self/clear_refs").write_text("5")
         self._before = self._resident("VmRSS")
 
     def added(self) -> int:
+        if self._device != "cpu":
+            return int(torch.cuda.max_memory_allocated()) - self._before
         return max(0, self._resident("VmHWM") - self._before)
 
     @staticmethod
@@ -106,7 +122,7 @@ def parameter_digest(*modules: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def environment(threads: int) -> dict[str, Any]:
+def environment(threads: int, device: str = "cpu") -> dict[str, Any]:
     """Where a cell ran. Wall times are compared only between equal fingerprints."""
     decides = {
         "cpu": _cpu_model(),
@@ -115,7 +131,7 @@ def environment(threads: int) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "device": "cpu",
+        "device": device if device == "cpu" else f"{torch.cuda.get_device_name()} (CUDA {torch.version.cuda})",
     }
     fingerprint = hashlib.sha256(repr(sorted(decides.items())).encode()).hexdigest()[:8]
     return {**decides, "fingerprint": fingerprint, "load": round(os.getloadavg()[0], 2)}

@@ -98,4 +98,7 @@ def _grid(experiment: Experiment, seed: int) -> Iterator[Cell]:
                 warm=experiment.warm,
                 timing=None,
                 threads=experiment.threads,
+                device=experiment.device,
+                autocast=experiment.autocast,
+                channels_last=experiment.channels_last,
             )

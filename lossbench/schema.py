@@ -22,6 +22,11 @@ Status = Literal["done", "failed", "diverged", "oom", "timeout"]
 SECONDS = ("train", "step_median")
 GEOMETRY = ("weight_angle", "weight_angle_least", "simplex_distance", "norm_train", "norm_test")
 LEDGER = ("fc", "classifier", "loss", "model", "optimizer", "peak")
+# The fields of a cell that are plain values.
+PLAIN = (
+    *("experiment", "kind", "task", "width", "classes", "seed", "threads", "device", "autocast", "channels_last"),
+    "key",
+)
 CellKind = Literal["train", "warm", "timing"]
 
 
@@ -68,6 +73,9 @@ class Experiment:
     timing: Timing | None
     published: Mapping[str, float]
     threads: int
+    device: str = "cpu"
+    autocast: str | None = None
+    channels_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,9 @@ class Cell:
     warm: Warm | None
     timing: Timing | None
     threads: int
+    device: str = "cpu"
+    autocast: str | None = None
+    channels_last: bool = False
     key: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -183,6 +194,7 @@ class Cell:
             "warm": self.warm and [identity(self.warm.loss), self.warm.steps],
             "timing": self.timing and self.timing.model_dump(),
             "threads": self.threads,
+            "device": [self.device, self.autocast, self.channels_last],
         }
         canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()[:20]
@@ -194,11 +206,7 @@ class Cell:
             fields = {"name": spec.name, "options": dict(spec.options), "label": spec.label, "source": spec.source}
             return fields | ({"where": spec.where} if where else {})
 
-        data = {
-            name: getattr(self, name) for name in ("experiment", "kind", "task", "width", "classes", "seed", "threads")
-        }
-        return data | {
-            "key": self.key,
+        return {name: getattr(self, name) for name in PLAIN} | {
             "dataset": plain(self.dataset),
             "backbone": plain(self.backbone),
             "losses": [plain(spec) for spec in self.losses],
@@ -211,10 +219,7 @@ class Cell:
     def from_json(cls, data: Mapping[str, Any]) -> Cell:
         warm = data["warm"]
         return cls(
-            **{
-                name: data[name]
-                for name in ("experiment", "kind", "task", "width", "classes", "seed", "threads", "key")
-            },
+            **{name: data[name] for name in PLAIN},
             dataset=Spec(**data["dataset"]),
             backbone=Spec(**data["backbone"]),
             losses=tuple(Spec(**spec) for spec in data["losses"]),
@@ -240,6 +245,8 @@ class Record:
     verification: Mapping[str, Any] = field(default_factory=dict)  # of `verification.Verification`, as JSON
     curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds a step, by loss
+    timing: Mapping[str, Any] = field(default_factory=dict)  # timing cells: phases by loss, rounds that were disturbed
+    flags: tuple[str, ...] = ()  # collapsed: it predicts one class; resumed: its seconds are not those of one process
     environment: Mapping[str, Any] = field(default_factory=dict)
     digest: str | None = None  # sha256 of the trained parameters: equal digests, equal training
 
@@ -274,6 +281,8 @@ class Record:
             "verification": dict(self.verification),
             "curve": [dict(point) for point in self.curve],
             "rounds": dict(self.rounds),
+            "timing": dict(self.timing),
+            "flags": list(self.flags),
             "digest": self.digest,
             "environment": dict(self.environment),
             "plan": cell.to_json(),
@@ -282,8 +291,8 @@ class Record:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
         names = ("status", "error", "correct", "total", "seconds", "bytes", "angles", "geometry", "verification")
-        fields = {name: data[name] for name in (*names, "rounds", "environment", "digest")}
-        return cls(cell=Cell.from_json(data["plan"]), curve=tuple(data["curve"]), **fields)
+        fields = {name: data[name] for name in (*names, "rounds", "timing", "environment", "digest")}
+        return cls(cell=Cell.from_json(data["plan"]), curve=tuple(data["curve"]), flags=tuple(data["flags"]), **fields)
 
 
 def result(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,8 +300,9 @@ def result(record: Mapping[str, Any]) -> dict[str, Any]:
 
     Seconds, peak memory and the environment (and so the checksum over all) are what was met on the way.
     """
-    met = ("seconds", "rounds", "environment", "checksum")
+    met = ("seconds", "rounds", "timing", "environment", "checksum")
     kept = {name: value for name, value in record.items() if name not in met}
+    kept["flags"] = [flag for flag in record["flags"] if flag != "resumed"]
     return kept | {"bytes": {name: size for name, size in record["bytes"].items() if name != "peak"}}
 
 

@@ -173,6 +173,32 @@ def show_status(store: Store) -> int:
     return DONE if set(states.values()) == {"done"} and not outline.missing else UNFINISHED
 
 
+def show_logs(wanted: str, folders: Sequence[Path]) -> int:
+    """The record and the log of the one cell that `wanted` means."""
+    from lossbench.errors import StoreError
+    from lossbench.store import Store
+
+    words = wanted.split()
+    found = {}
+    for store in (Store(folder) for folder in folders if (folder / "plan.json").is_file()):
+        for cell in store.plan()[1]:
+            if cell.key.startswith(wanted) or all(word in cell.title.split() for word in words):
+                found[store.root, cell.key] = (store, cell)
+    if not found:
+        raise StoreError(f"no cell is meant by '{wanted}'; `lossbench status RUN` names those that did not finish")
+    if len(found) > 1:
+        listed = "\n".join(f"  {cell.key}  {cell.title}" for _, cell in list(found.values())[:20])
+        raise StoreError(f"'{wanted}' means {len(found)} cells; say which:\n{listed}")
+    ((store, cell),) = found.values()
+    record = store.read(cell.key)
+    log = store.log(cell.key)
+    click.echo(f"{cell.title}\nkey     {cell.key}\nstatus  {record['status'] if record else 'missing'}")
+    click.echo(f"log     {log}\n")
+    text = log.read_text(errors="replace") if log.is_file() else ""
+    click.echo(text.rstrip() or (record or {}).get("error") or "(it printed nothing)")
+    return DONE
+
+
 def show_width(classes: int, wider: Sequence[int], inputs: int) -> None:
     """The minimum width, and float32 memory of the FC layer (inputs × M, with bias) and the class weights (M × C)."""
     from lossbench.report.words import size

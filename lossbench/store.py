@@ -4,6 +4,7 @@ runs/NAME/suite.toml            the suite, as it was when the run began
 runs/NAME/plan.json             the cells that the suite meant, with their keys
 runs/NAME/cells/KEY/            record.json, correct.npz (one bit per test example), checkpoint.pt (warm starts)
 runs/NAME/logs/KEY.log          what the cell's process printed
+runs/NAME/partial/KEY.pt        the state of a cell in flight, kept every minute
 runs/NAME/staging/              folders being written; renamed into cells/ when they are complete
 runs/NAME/set_aside/            what was found damaged or replaced: never trusted, never deleted
 """
@@ -134,6 +135,10 @@ class Store:
         """One bit per test example of a finished cell."""
         with np.load(self.cells / key / "correct.npz") as archive:
             return np.unpackbits(archive["bits"], count=int(archive["total"])).astype(bool)
+
+    def partial(self, key: str) -> Path:
+        """Where a cell in flight keeps its state."""
+        return self.root / "partial" / f"{key}.pt"
 
     def log(self, key: str) -> Path:
         return self.logs / f"{key}.log"

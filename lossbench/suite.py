@@ -147,6 +147,9 @@ class _Reader:
             timing=text.timing,
             published=published,
             threads=text.threads,
+            device=text.device,
+            autocast=text.autocast,
+            channels_last=text.channels_last,
         )
 
     def tasks(self, text: ExperimentText, origin: Callable[[Sequence[Any]], list[Any]]) -> Iterator[tuple[int, Spec]]:

@@ -100,6 +100,9 @@ class ExperimentText(_Text):
     timing: Timing | None = None
     published: dict[str, float] = Field(default={}, description="accuracy in percent by loss, as a paper prints it")
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    device: Literal["cpu", "cuda"] = "cpu"
+    autocast: Literal["bfloat16"] | None = Field(None, description="the backbone's products in low precision")
+    channels_last: bool = False
 
 
 class Claim(_Text):

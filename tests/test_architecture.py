@@ -11,6 +11,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "lossbench"
 
+TRAINING = ["batches", "data", "measure", "score", "timing", "trainee"]
+
 # Modules that must not pull in torch, not even through what they import.
 TORCH_FREE = ["suite", "plan", "schema", "registry", "stats", "store", "report.sections", "report.render", "cli", "api"]
 
@@ -48,7 +50,26 @@ def imports_of(path: Path) -> set[str]:
         ("data/dataset", []),
         ("data/view", ["data", "errors", "streams"]),
         ("data/cache", ["data", "errors", "registry"]),
-        ("train", ["data", "errors", "measure", "registry", "schema", "streams", "text", "verification"]),
+        ("batches", ["data", "streams"]),
+        ("trainee", ["errors", "registry", "schema", "streams"]),
+        ("score", ["batches", "data", "measure", "schema", "text", "trainee", "verification"]),
+        ("timing", ["batches", "data", "measure", "registry", "schema", "streams", "trainee"]),
+        (
+            "train",
+            [
+                "batches",
+                "data",
+                "errors",
+                "measure",
+                "registry",
+                "schema",
+                "score",
+                "streams",
+                "text",
+                "timing",
+                "trainee",
+            ],
+        ),
         ("report/blocks", []),
         ("report/words", []),
         ("report/analysis", ["errors", "schema", "stats", "store", "text", "theory"]),

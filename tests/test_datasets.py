@@ -149,11 +149,11 @@ def test_a_tree_with_train_and_test_folders_keeps_them(tmp_path):
         for name in "ab":
             for number in range(count):
                 write_picture(tmp_path / part / name / "deeper" / f"{number}.jpg", colour())
-    found = load("folder", "unused", path=str(tmp_path))
+    found = load("folder", tmp_path / "data", path=str(tmp_path))
     assert (len(found.train), len(found.test)) == (6, 4)
     write_picture(tmp_path / "val" / "c" / "0.jpg", colour())
     with pytest.raises(DataError, match="no pictures in"):
-        load("folder", "unused", path=str(tmp_path))
+        load("folder", tmp_path / "data", path=str(tmp_path))
 
 
 def test_pictures_of_different_sizes_need_the_size_option(tmp_path):

@@ -10,11 +10,14 @@ import torch
 from conftest import SMALL, write_loss
 
 from lossbench import train
+from lossbench.batches import Batches, as_input
 from lossbench.data import Split, data_folder, load_dataset
 from lossbench.errors import PluginError
 from lossbench.plan import plan
 from lossbench.registry import Registry
 from lossbench.schema import result
+from lossbench.score import EVALUATION_BATCH, score
+from lossbench.trainee import build
 
 DATA = data_folder()
 
@@ -30,16 +33,16 @@ def cells(read_suite):
 
 
 def test_one_seed_gives_every_loss_the_same_backbone(cells, registry, digits):
-    first, second = (train.build(cell, cell.loss, registry, digits) for cell in cells[:2])
+    first, second = (build(cell, cell.loss, registry, digits.in_shape) for cell in cells[:2])
     assert first.loss.__class__ is not second.loss.__class__
     for a, b in zip(first.backbone.parameters(), second.backbone.parameters(), strict=True):
         assert torch.equal(a, b)
-    other_seed = train.build(cells[2], cells[2].loss, registry, digits)
+    other_seed = build(cells[2], cells[2].loss, registry, digits.in_shape)
     assert not torch.equal(first.backbone.fc.weight, other_seed.backbone.fc.weight)
 
 
 def test_one_seed_gives_every_loss_the_same_batches_whatever_a_loss_draws(digits):
-    quiet, noisy = (train.Batches(digits.train, 16, seed=3) for _ in range(2))
+    quiet, noisy = (Batches(digits.train, 16, seed=3) for _ in range(2))
     expected = [quiet.indices(step) for step in range(200)]
     for step in range(200):
         torch.rand(step % 7)
@@ -49,7 +52,7 @@ def test_one_seed_gives_every_loss_the_same_batches_whatever_a_loss_draws(digits
 
 def test_every_epoch_visits_every_image_once():
     split = Split(np.zeros((10, 1, 1, 1), np.uint8), np.zeros(10, np.int64))
-    batches = train.Batches(split, 4, seed=0)
+    batches = Batches(split, 4, seed=0)
     stream = np.concatenate([batches.indices(step) for step in range(5)])
     assert sorted(stream[:10]) == sorted(stream[10:]) == list(range(10))
     assert not np.array_equal(stream[:10], stream[10:])
@@ -57,13 +60,13 @@ def test_every_epoch_visits_every_image_once():
 
 def test_a_batch_larger_than_the_set_still_is_full():
     split = Split(np.zeros((3, 1, 1, 1), np.uint8), np.zeros(3, np.int64))
-    batches = train.Batches(split, 8, seed=0)
+    batches = Batches(split, 8, seed=0)
     assert sorted(np.concatenate([batches.indices(0), batches.indices(1), batches.indices(2)])) == sorted([0, 1, 2] * 8)
 
 
 def test_a_batch_is_the_image_shifted_and_scaled():
     images = np.array([[[[0], [255]]]], dtype=np.uint8)  # one image of 1×2 pixels
-    batch, labels = train.to_batch(Split(images, np.array([4])), np.array([0]))
+    batch, labels = Batches(Split(images, np.array([4])), 1, 0).at(0)
     assert batch.shape == (1, 1, 1, 2)
     assert batch.flatten().tolist() == [-127.5 / 128, 127.5 / 128]
     assert labels.tolist() == [4]
@@ -100,43 +103,39 @@ def test_evaluations_put_test_scores_on_the_curve_without_changing_the_result(ce
 def test_the_learning_rate_falls_as_the_schedule_says(read_suite, registry, digits, monkeypatch):
     text = SMALL.replace("batch = 16", "batch = 16, lr = 0.8, decay = { factor = 0.5, every = 2 }")
     cell = plan(read_suite(text))[0]
-    trainee = train.build(cell, cell.loss, registry, digits)
+    trainee = build(cell, cell.loss, registry, digits.in_shape)
     seen = []
     step = trainee.optimizer.step
     monkeypatch.setattr(
         trainee.optimizer, "step", lambda: (seen.append(trainee.optimizer.param_groups[0]["lr"]), step())
     )
-    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits)
+    train.train(trainee, Batches(digits.train, 16, 0), cell, digits)
     assert seen == [0.8, 0.8, 0.4, 0.4, 0.2, 0.2]
 
 
 @pytest.mark.parametrize("loss", ["softmax", "center", "l_softmax", "w_softmax"])
-def test_refining_a_shared_warm_start_equals_training_both_phases_in_one_go(
-    tmp_path, read_suite, registry, digits, loss
-):
+def test_refining_a_shared_warm_start_equals_training_both_phases_in_one_go(read_suite, registry, digits, loss):
     text = SMALL.replace('"w_softmax"]', '"center", "l_softmax", "w_softmax"]') + "warm_start = { steps = 5 }\n"
     cells = plan(read_suite(text))
     warm, cell = cells[0], next(cell for cell in cells if cell.loss.label == loss and cell.kind == "train")
-    checkpoint = tmp_path / "warm.pt"
-    torch.save(train.run(warm, registry, DATA).checkpoint, checkpoint)
-    refined = train.run(cell, registry, DATA, checkpoint)
+    refined = train.run(cell, registry, DATA, train.run(warm, registry, DATA).checkpoint)
 
-    in_one_go = train.build(warm, warm.loss, registry, digits)
-    batches = train.Batches(digits.train, cell.schedule.batch, cell.seed)
+    in_one_go = build(warm, warm.loss, registry, digits.in_shape)
+    batches = Batches(digits.train, cell.schedule.batch, cell.seed)
     train.train(in_one_go, batches, warm, digits)
-    handed_over = train.build(cell, cell.loss, registry, digits)
-    train.resume_from(handed_over, train.checkpoint_of(in_one_go))
+    handed_over = build(cell, cell.loss, registry, digits.in_shape)
+    handed_over.refine(in_one_go.checkpoint())
     train.train(handed_over, batches, cell, digits)
-    assert np.array_equal(refined.correct, train.score(handed_over, digits, "classification").correct)
+    assert np.array_equal(refined.correct, score(handed_over, digits, "classification").correct)
     assert handed_over.step == 5 + 6
 
 
 def test_a_warm_start_hands_over_class_weights_and_momentum(read_suite, registry, digits):
     cells = plan(read_suite(SMALL + "warm_start = { steps = 5 }\n"))
-    warm = train.build(cells[0], cells[0].loss, registry, digits)
-    train.train(warm, train.Batches(digits.train, 16, 0), cells[0], digits)
-    fresh = train.build(cells[2], cells[2].loss, registry, digits)
-    train.resume_from(fresh, train.checkpoint_of(warm))
+    warm = build(cells[0], cells[0].loss, registry, digits.in_shape)
+    train.train(warm, Batches(digits.train, 16, 0), cells[0], digits)
+    fresh = build(cells[2], cells[2].loss, registry, digits.in_shape)
+    fresh.refine(warm.checkpoint())
     assert torch.equal(fresh.loss.weight, warm.loss.weight)
     momentum = fresh.optimizer.state[fresh.loss.weight]["momentum_buffer"]
     assert torch.equal(momentum, warm.optimizer.state[warm.loss.weight]["momentum_buffer"])
@@ -179,11 +178,11 @@ def test_angles_are_zero_on_the_weight_and_right_angles_beside_it():
 def test_a_refinement_goes_on_with_the_decayed_learning_rate(read_suite, registry, digits):
     text = SMALL.replace("batch = 16", "batch = 16, lr = 0.8, decay = { factor = 0.5, every = 4 }")
     cells = plan(read_suite(text + "warm_start = { steps = 5 }\n"))
-    warm = train.build(cells[0], cells[0].loss, registry, digits)
-    batches = train.Batches(digits.train, 16, 0)
+    warm = build(cells[0], cells[0].loss, registry, digits.in_shape)
+    batches = Batches(digits.train, 16, 0)
     train.train(warm, batches, cells[0], digits)
-    refined = train.build(cells[1], cells[1].loss, registry, digits)
-    train.resume_from(refined, train.checkpoint_of(warm))
+    refined = build(cells[1], cells[1].loss, registry, digits.in_shape)
+    refined.refine(warm.checkpoint())
     one_step = replace(cells[1], schedule=cells[1].schedule.model_copy(update={"steps": 1}), key="")
     train.train(refined, batches, one_step, digits)
     assert refined.optimizer.param_groups[0]["lr"] == 0.4  # step 5 of the whole training
@@ -199,8 +198,8 @@ def test_parameters_that_turn_nan_at_the_last_step_are_diverged_too(tmp_path, re
 
 def test_a_loss_is_told_the_length_and_advanced_once_a_step(read_suite, registry, digits, monkeypatch):
     cell = plan(read_suite(SMALL.replace('"w_softmax"]', '"l_softmax"]')))[1]
-    trainee = train.build(cell, cell.loss, registry, digits)
-    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits)
+    trainee = build(cell, cell.loss, registry, digits.in_shape)
+    train.train(trainee, Batches(digits.train, 16, 0), cell, digits)
     assert trainee.loss.annealing.t == 6
     assert trainee.loss.annealing.pace == 20000 / 6
 
@@ -208,11 +207,11 @@ def test_a_loss_is_told_the_length_and_advanced_once_a_step(read_suite, registry
 def test_scores_come_from_evaluation_mode_and_training_goes_on_in_training_mode(read_suite, registry, digits):
     schedule = "schedule = { steps = 6, batch = 16, evaluations = 2 }"
     cell = plan(read_suite(SMALL.replace("schedule = { steps = 6, batch = 16 }", schedule)))[0]
-    trainee = train.build(cell, cell.loss, registry, digits)
+    trainee = build(cell, cell.loss, registry, digits.in_shape)
     modes = []
     trainee.backbone.register_forward_hook(lambda module, *_: modes.append((module.training, torch.is_grad_enabled())))
-    train.train(trainee, train.Batches(digits.train, 16, 0), cell, digits)
-    batches = -(-len(digits.test) // train.EVALUATION_BATCH)
+    train.train(trainee, Batches(digits.train, 16, 0), cell, digits)
+    batches = -(-len(digits.test) // EVALUATION_BATCH)
     assert modes == ([(True, True)] * 3 + [(False, False)] * batches) * 2
 
 
@@ -280,10 +279,10 @@ def test_a_verification_cell_counts_pairs_and_records_every_figure(strokes, read
 def test_verification_scores_are_cosines_of_features_in_evaluation_mode(strokes, read_suite):
     cell = plan(read_suite(VERIFICATION, plugins=strokes))[0]
     dataset = load_dataset("strokes", registry=strokes, task="verification")
-    trainee = train.build(cell, cell.loss, strokes, dataset)
-    found = train.score(trainee, dataset, "verification")
+    trainee = build(cell, cell.loss, strokes, dataset.in_shape)
+    found = score(trainee, dataset, "verification")
     with torch.no_grad():
-        features = trainee.backbone.eval()(train.as_input(dataset.test.images.copy())).double()
+        features = trainee.backbone.eval()(as_input(dataset.test.images.copy())).double()
     unit = features / features.norm(dim=1, keepdim=True)
     cosine = (unit[dataset.pairs[:, 0]] * unit[dataset.pairs[:, 1]]).sum(1).numpy()
     same = dataset.pairs[:, 2] == 1
@@ -317,20 +316,20 @@ def test_the_geometry_of_class_weights_is_measured_against_the_simplex():
 
 def test_feature_norms_are_recorded(cells, registry, digits):
     record = train.run(cells[0], registry, DATA).record
-    trainee = train.build(cells[0], cells[0].loss, registry, digits)
-    train.train(trainee, train.Batches(digits.train, 16, 0), cells[0], digits)
+    trainee = build(cells[0], cells[0].loss, registry, digits.in_shape)
+    train.train(trainee, Batches(digits.train, 16, 0), cells[0], digits)
     with torch.no_grad():
-        features = trainee.backbone.eval()(train.as_input(digits.test.images.copy()))
+        features = trainee.backbone.eval()(as_input(digits.test.images.copy()))
     assert record.geometry["norm_test"] == pytest.approx(float(features.norm(dim=1).mean()), rel=1e-5)
 
 
 def test_augmented_batches_are_a_function_of_seed_and_step(digits):
-    first, again = (train.Batches(digits.train, 16, 3, ("flip", "crop")) for _ in range(2))
-    plain = train.Batches(digits.train, 16, 3)
+    first, again = (Batches(digits.train, 16, 3, ("flip", "crop")) for _ in range(2))
+    plain = Batches(digits.train, 16, 3)
     assert torch.equal(first.at(5)[0], again.at(5)[0])
     assert torch.equal(first.at(5)[1], plain.at(5)[1])
     assert not torch.equal(first.at(5)[0], plain.at(5)[0])
-    assert not torch.equal(first.at(5)[0], train.Batches(digits.train, 16, 4, ("flip", "crop")).at(5)[0])
+    assert not torch.equal(first.at(5)[0], Batches(digits.train, 16, 4, ("flip", "crop")).at(5)[0])
 
 
 def test_data_that_changed_since_the_plan_is_refused(strokes, read_suite):

@@ -29,6 +29,7 @@ PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.co
 
 # How long to wait before looking again at a cell that another run is working on.
 POLL_SECONDS = 0.5
+MEMORY_POLL_SECONDS = 0.1  # between two looks at the memory of the cells
 
 
 @dataclass(frozen=True)
@@ -132,21 +133,26 @@ def execute(
     jobs: int,
     on_event: Callable[[Event], None] = lambda event: None,
     timeout: float | None = None,
+    memory: int | None = None,
+    checkpoint: float = 60,
     fail_fast: bool = False,
     redo: frozenset[str] = frozenset(),
 ) -> None:
     """Train `cells` (unique keys, warm starts before those that need them), `jobs` at a time; timing cells alone.
 
     A cell that another run on the same folder holds is left to it and waited for. `redo` names the cells whose
-    present record is to be replaced. `timeout` is in seconds a cell.
+    present record is to be replaced. `timeout` is in seconds a cell, `memory` in bytes; a cell keeps its state every
+    `checkpoint` seconds, from which it goes on when it is started again.
     """
     common = {
         "task": "cell",
         "data": str(data),
         "store": str(store.root),
         "plugins": [str(folder) for folder in registry.folders],
+        "memory": memory,
+        "checkpoint": checkpoint,
     }
-    _Scheduler(list(cells), store, server, common, jobs, on_event, timeout, fail_fast, redo).run()
+    _Scheduler(list(cells), store, server, common, jobs, on_event, timeout, memory, fail_fast, redo).run()
 
 
 @dataclass
@@ -157,7 +163,7 @@ class _Running:
     claim: ExitStack
     since: float
     pid: int | None = None
-    timed_out: bool = False
+    killed: tuple[Status, str] | None = None  # why we ended it ourselves
 
 
 @dataclass
@@ -169,6 +175,7 @@ class _Scheduler:
     jobs: int
     on_event: Callable[[Event], None]
     timeout: float | None
+    memory: int | None
     fail_fast: bool
     redo: frozenset[str]
 
@@ -183,7 +190,7 @@ class _Scheduler:
                 if not self.running and not told:
                     told = True
                     self.on_event(Event("held", self.waiting[0]))
-                self.enforce_deadline()
+                self.enforce_limits()
                 self.listen()
         finally:
             for running in self.running.values():
@@ -222,7 +229,7 @@ class _Scheduler:
     def listen(self) -> None:
         """Wait for news of one cell, or for a moment."""
         try:
-            event = self.server.events.get(timeout=POLL_SECONDS)
+            event = self.server.events.get(timeout=POLL_SECONDS if self.memory is None else MEMORY_POLL_SECONDS)
         except queue.Empty:
             return
         key = event["id"]
@@ -230,16 +237,21 @@ class _Scheduler:
             raise RunError("the process server died; finished cells are safe, run the same command again")
         if "pid" in event:
             self.running[key].pid = event["pid"]
-        elif self.running[key].timed_out:
-            self.finish(key, "timeout", f"killed after {self.timeout:g} seconds")
+        elif killed := self.running[key].killed:
+            self.finish(key, *killed)
         else:
             self.finish(key, "failed", f"{_died(event['exit'])}; its log: {self.store.log(key)}")
 
-    def enforce_deadline(self) -> None:
+    def enforce_limits(self) -> None:
+        """Kill what takes too long or holds too much memory, with all that it has started."""
         for running in self.running.values():
-            late = self.timeout is not None and time.monotonic() - running.since > self.timeout
-            if late and running.pid is not None and not running.timed_out:
-                running.timed_out = True
+            if running.pid is None or running.killed:
+                continue
+            if self.timeout is not None and time.monotonic() - running.since > self.timeout:
+                running.killed = ("timeout", f"killed after {self.timeout:g} seconds")
+            elif self.memory is not None and (held := group_memory(running.pid)) > self.memory:
+                running.killed = ("oom", f"killed when it held {held:,} bytes; --memory allows {self.memory:,}")
+            if running.killed:
                 kill_group(running.pid)
 
     def finish(self, key: str, status: Status, problem: str) -> None:
@@ -267,6 +279,19 @@ class _Scheduler:
     def is_done(self, key: str) -> bool:
         record = self.store.read(key)
         return record is not None and record["status"] == "done"
+
+
+def group_memory(leader: int) -> int:
+    """Resident bytes of all processes in a cell's group; mapped files, such as datasets, are not counted."""
+    total = 0
+    for folder in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if folder.name.isdigit() and os.getpgid(int(folder.name)) == leader:
+                fields = dict(
+                    line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line
+                )
+                total += int(fields["RssAnon"].split()[0]) * 1024
+    return total
 
 
 def _died(code: int) -> str:

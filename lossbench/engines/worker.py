@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import json
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lossbench.registry import Kind, Registry
 from lossbench.schema import Cell, Record, Spec, Status
 from lossbench.store import Store
+
+if TYPE_CHECKING:
+    from lossbench import train
 
 
 def work(job: dict[str, Any]) -> int:
@@ -20,28 +23,42 @@ def work(job: dict[str, Any]) -> int:
         problems = preflight([Cell.from_json(cell) for cell in job["cells"]], registry, Path(job["data"]))
         Path(job["reply"]).write_text(json.dumps(problems))
         return 0
-    _train(Cell.from_json(job["cell"]), registry, Path(job["data"]), Store(job["store"]))
+    cell, store = Cell.from_json(job["cell"]), Store(job["store"])
+    if job["memory"]:
+        _limit_memory(job["memory"])
+    warm = store.checkpoint(cell.warm_cell().key).read_bytes() if cell.warm else None
+    outcome = outcome_of(cell, registry, Path(job["data"]), warm, store.partial(cell.key), job["checkpoint"])
+    store.write(outcome.record, outcome.correct, outcome.checkpoint)
+    store.partial(cell.key).unlink(missing_ok=True)
     return 0
 
 
-def _train(cell: Cell, registry: Registry, data: Path, store: Store) -> None:
-    import torch
+def outcome_of(
+    cell: Cell, registry: Registry, data: Path, warm: bytes | None, partial: Path | None = None, every: float = 60
+) -> train.Outcome:
+    """What becomes of a cell, as plain data, whatever its plugins do short of ending the process.
 
+    `partial` is where a cell that takes long keeps its state `every` so many seconds.
+    """
     from lossbench import measure, train
 
     try:
-        warm = store.checkpoint(cell.warm_cell().key) if cell.warm else None
-        outcome = train.run(cell, registry, data, warm)
-        checkpoint = io.BytesIO()
-        if outcome.checkpoint is not None:
-            torch.save(outcome.checkpoint, checkpoint)
+        return train.run(cell, registry, data, warm, train.Partial(partial, every) if partial else None)
     except Exception as error:
         traceback.print_exc()
         status: Status = "oom" if _out_of_memory(error) else "failed"
         text = "".join(traceback.format_exception(error))
-        store.write(Record(cell, status, error=text, environment=measure.environment(cell.threads)))
-    else:
-        store.write(outcome.record, outcome.correct, checkpoint.getvalue() or None)
+        return train.Outcome(Record(cell, status, error=text, environment=measure.environment(cell.threads)))
+
+
+def _limit_memory(size: int) -> None:
+    """Let this process add `size` bytes to what it has, and no more: asking for more fails like a full machine."""
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):  # the scheduler watches the resident memory too
+        held = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData:"))
+        most = int(held.split()[1]) * 1024 + size
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def _out_of_memory(error: Exception) -> bool:
@@ -57,8 +74,8 @@ def preflight(cells: list[Cell], registry: Registry, data: Path) -> list[str]:
     """
     import torch
 
+    from lossbench.batches import as_input
     from lossbench.data import load_dataset
-    from lossbench.train import to_batch
 
     problems: dict[str, None] = {}
 
@@ -85,8 +102,7 @@ def preflight(cells: list[Cell], registry: Registry, data: Path) -> list[str]:
             try:
                 network = registry.find("backbone", cell.backbone.name).load()
                 backbone = network(dataset.in_shape, cell.width, **cell.backbone.options).train()
-                images, _ = to_batch(dataset.train, torch.arange(2).numpy())
-                shape = tuple(backbone(images).shape)
+                shape = tuple(backbone(as_input(dataset.train.gather(torch.arange(2).numpy()))).shape)
                 if shape != (2, cell.width):
                     raise ValueError(f"gives features of shape {shape} for two images, not (2, {cell.width})")
             except Exception as error:

@@ -17,10 +17,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lossbench import data, plan, suite, train
+from lossbench import api, data, plan, suite, train
+from lossbench.batches import Batches
 from lossbench.engines import local
 from lossbench.registry import Registry
 from lossbench.store import Store
+from lossbench.trainee import build
 
 LOSSBENCH = str(Path(sys.executable).with_name("lossbench"))
 
@@ -39,7 +41,8 @@ schedule = {{ steps = {steps}, batch = 64 }}
 
 def cells(registry: Registry, seeds: int, steps: int):
     text = SUITE.format(seeds=seeds, steps=steps)
-    return plan.plan(suite.parse(text, "cost.toml", registry, lambda spec: 10))
+    parsed = suite.parse(text, "cost.toml", registry, lambda spec: 10)
+    return plan.plan(api.with_data(parsed, registry, data.data_folder()))
 
 
 def startup(arguments: list[str]) -> float:
@@ -61,13 +64,13 @@ def loop_ratio(registry: Registry, steps: int = 150, rounds: int = 9) -> float:
     torch.set_num_threads(1)
 
     def ours() -> float:
-        trainee = train.build(cell, cell.loss, registry, dataset)
+        trainee = build(cell, cell.loss, registry, dataset.in_shape)
         started = time.perf_counter()
-        train.train(trainee, train.Batches(dataset.train, 64, 0), cell, dataset.test)
+        train.train(trainee, Batches(dataset.train, 64, 0), cell, dataset)
         return time.perf_counter() - started
 
     def bare() -> float:
-        trainee = train.build(cell, cell.loss, registry, dataset)
+        trainee = build(cell, cell.loss, registry, dataset.in_shape)
         backbone, loss, optimizer = trainee.backbone.train(), trainee.loss.train(), trainee.optimizer
         rng = np.random.default_rng(0)
         order = torch.from_numpy(np.concatenate([rng.permutation(len(labels)) for _ in range(steps)]))
