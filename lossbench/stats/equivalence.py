@@ -1,0 +1,57 @@
+"""Is a difference too small to matter? By two tests, and by a posterior."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import scipy.stats
+from numpy.typing import ArrayLike
+
+from lossbench.stats.pairs import FEWEST_SEEDS, differences, spread
+
+
+def tost(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
+    """p of "the difference is at least `margin` in size": small means equivalent (two one-sided paired t tests).
+
+        p = P(T ≥ (margin − |Δ|)/(SD/√n)),  T ~ t(n − 1)
+
+    p < level exactly when the (1 − 2·level) t interval lies inside ±margin. Valid from three pairs on, but weak there:
+    `equivalence_power` says how weak.
+    """
+    sample = differences(a, b)
+    n = len(sample)
+    if n < FEWEST_SEEDS:
+        return math.nan
+    distance = margin - abs(float(sample.mean()))  # to the nearer end of the band
+    sd = spread(sample, resolution)
+    return float(scipy.stats.t.sf(distance / (sd / math.sqrt(n)), n - 1)) if sd else float(distance <= 0)
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Posterior chances that a − b is above the band of ±margin, inside, or below; they add up to one."""
+
+    better: float
+    equivalent: float
+    worse: float
+
+
+def rope(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> Rope:
+    """Region of practical equivalence: the shares of the posterior of the mean difference outside and inside ±margin.
+
+        Δ | data ~ Δ̄ + SD/√n · t(n − 1)
+
+    which is the posterior for normal differences and a flat prior on (Δ, log σ). The chances are about the mean over
+    seeds, not about the next seed (see `wins`). NaN below three pairs.
+    """
+    sample = differences(a, b)
+    n = len(sample)
+    if n < FEWEST_SEEDS:
+        return Rope(*[math.nan] * 3)
+    delta, sd = float(sample.mean()), spread(sample, resolution)
+    if sd == 0:
+        return Rope(float(delta > margin), float(abs(delta) <= margin), float(delta < -margin))
+    posterior = scipy.stats.t(n - 1, delta, sd / math.sqrt(n))
+    better, worse = float(posterior.sf(margin)), float(posterior.cdf(-margin))
+    return Rope(better, 1 - better - worse, worse)

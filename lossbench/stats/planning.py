@@ -1,0 +1,83 @@
+"""What n seeds can show: power, the seeds an effect needs, and the effect n seeds find."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import scipy.stats
+
+from lossbench.stats.pairs import FEWEST_SEEDS, LEVEL
+
+
+def power(dz: float, n: int, level: float = LEVEL) -> float:
+    """Chance that a two-sided paired t test on n pairs finds a standardised effect dz.
+
+    P(|T| > t(1 − level/2; n − 1)) for T noncentral t with n − 1 degrees and shift d_z·√n. Normal differences; any n.
+    """
+    if n < 2:
+        return 0.0
+    df, shift = n - 1, abs(dz) * math.sqrt(n)
+    critical = float(scipy.stats.t.ppf(1 - level / 2, df))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy's lower tail is NaN for large effects at few seeds, and nearly 0 there
+        upper, lower = scipy.stats.nct.sf(critical, df, shift), scipy.stats.nct.cdf(-critical, df, shift)
+    return float(np.nan_to_num(upper, nan=1.0) + np.nan_to_num(lower, nan=0.0))
+
+
+def seeds_needed(dz: float, target: float = 0.8, level: float = LEVEL, most: int = 10_000) -> int | None:
+    """The fewest seeds at which an effect of this size would be found with chance `target`; None above `most`."""
+    if math.isnan(dz) or dz == 0:
+        return None
+    return _fewest(lambda n: power(dz, n, level), target, most)
+
+
+def detectable_effect(n: int, target: float = 0.8, level: float = LEVEL) -> float:
+    """The standardised effect that n pairs find with chance `target`; infinite below two pairs."""
+    if n < 2:
+        return math.inf
+    low, high = 0.0, 1.0
+    while power(high, n, level) < target:
+        low, high = high, high * 2
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle, n, level) >= target else (middle, high)
+    return high
+
+
+def equivalence_power(margin: float, n: int, level: float = LEVEL) -> float:
+    """Chance that TOST on n pairs grants equivalence where nothing differs; `margin` in SDs of the differences.
+
+        E_S[ 2Φ(√n·margin − t(1 − level; n − 1)·S) − 1 ]₊ ,   S² ~ χ²(n − 1)/(n − 1)
+
+    by the midpoint rule on the quantiles of S. Normal differences. For one SD it is 0.13, 0.29, 0.80, 0.99 at n = 3, 5,
+    10, 20.
+    """
+    if n < FEWEST_SEEDS:
+        return 0.0
+    quantiles = (np.arange(4000) + 0.5) / 4000
+    spreads = np.sqrt(scipy.stats.chi2.ppf(quantiles, n - 1) / (n - 1))
+    room = math.sqrt(n) * margin - scipy.stats.t.ppf(1 - level, n - 1) * spreads
+    return float((2 * scipy.stats.norm.cdf(np.maximum(room, 0)) - 1).mean())
+
+
+def seeds_for_equivalence(margin: float, target: float = 0.8, level: float = LEVEL, most: int = 10_000) -> int | None:
+    """The fewest seeds at which TOST grants equivalence with chance `target` if nothing differs; None above `most`."""
+    if not margin > 0:
+        return None
+    return _fewest(lambda n: equivalence_power(margin, n, level), target, most)
+
+
+def _fewest(chance: Callable[[int], float], target: float, most: int) -> int | None:
+    """The least n whose chance, which grows with n, reaches the target."""
+    if chance(most) < target:
+        return None
+    low, high = 1, 2
+    while chance(high) < target:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if chance(middle) >= target else (middle, high)
+    return max(high, FEWEST_SEEDS)

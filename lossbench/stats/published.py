@@ -1,0 +1,72 @@
+"""A published number beside our own: would one more of our runs come out there?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.stats
+from numpy.typing import ArrayLike
+
+from lossbench.stats.pairs import LEVEL, spread
+from lossbench.stats.verdicts import PublishedVerdict
+
+FEWEST_FOR_PREDICTION = 5  # seeds; at 3 the interval is ±5 SD and holds anything
+
+
+def prediction_interval(values: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0) -> tuple[float, float]:
+    """Where one more run falls with chance 1 − level: mean ± t(1 − level/2; s − 1) · SD · √(1 + 1/s).
+
+    For s normal runs; unlike the interval of a mean it does not shrink to nothing with s. Valid from five runs on; NaN
+    below. `resolution` as in `paired`.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    s = len(sample)
+    if s < FEWEST_FOR_PREDICTION:
+        return math.nan, math.nan
+    half = float(scipy.stats.t.ppf(1 - level / 2, s - 1)) * spread(sample, resolution) * math.sqrt(1 + 1 / s)
+    return float(sample.mean()) - half, float(sample.mean()) + half
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A published number against s runs: their mean, the interval for one more run, and a word."""
+
+    n: int
+    published: float
+    mean: float
+    low: float
+    high: float
+    verdict: PublishedVerdict
+
+
+def reproduction(
+    values: ArrayLike,
+    published: float,
+    margin: float,
+    level: float = LEVEL,
+    *,
+    differs: Sequence[str] = (),
+    resolution: float = 0.0,
+) -> Reproduction:
+    """Whether a published number is what one more of our runs could give.
+
+    not comparable: the protocols differ (`differs` names how). above, below: ours lie above or below what was
+    published, which is outside the prediction interval. Inside it, reproduced if the interval is at most ±margin wide,
+    else underpowered (a wide interval holds anything), as are fewer than five runs.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    mean = float(sample.mean()) if len(sample) else math.nan
+    low, high = prediction_interval(sample, level, resolution=resolution)
+    word: PublishedVerdict
+    if differs:
+        word = "not comparable"
+    elif published < low:
+        word = "above"
+    elif published > high:
+        word = "below"
+    else:
+        word = "reproduced" if (high - low) / 2 <= margin else "underpowered"  # NaN compares false
+    return Reproduction(len(sample), published, mean, low, high, word)

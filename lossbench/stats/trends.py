@@ -1,0 +1,115 @@
+"""Does something grow (or fall) with an option: with alpha, the width, the number of classes?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy.stats
+from numpy.typing import ArrayLike, NDArray
+
+from lossbench.stats.pairs import FEWEST_SEEDS, LEVEL, holm, paired
+from lossbench.stats.verdicts import ClaimVerdict
+
+Direction = Literal["increases", "decreases"]
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A measure over the values of an option, paired by seed.
+
+    `p` is two-sided (Page), `least` the smallest that so many seeds and values can give; `direction` is where the ranks
+    point, None if nowhere. `slope` is the mean over seeds of each seed's least-squares slope, with its t interval;
+    `spearman` is the mean over seeds. `rises` and `falls` count the steps between neighbouring values that go up or
+    down beyond doubt.
+    """
+
+    n: int
+    p: float
+    least: float
+    direction: Direction | None
+    slope: float
+    low: float
+    high: float
+    spearman: float
+    rises: int
+    falls: int
+
+
+def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0) -> Trend:
+    """Page's trend test of y (seeds × values) over the ordered values x, with the size of the trend.
+
+        L = Σ_seeds Σⱼ j·rank(yⱼ within the seed);   p = 2·min(P(L ≥ l), P(L ≤ l)),  at most 1 and at least 2/(k!)ˢ
+
+    Under no trend all orders of a seed's values are equally likely: exact up to 8 values and 12 seeds, else normal;
+    ties make it conservative. Page's test sees the order of x alone; the slope is per unit of x, so pass log x where
+    the option is a scale. A trend may still turn: `rises` and `falls` are paired t tests of the steps, Holm-adjusted
+    over the steps. p and intervals are NaN below three seeds. `resolution` as in `paired`.
+    """
+    at, table = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if at.ndim != 1 or table.ndim != 2 or table.shape[1] != len(at):
+        raise ValueError(f"a trend takes k values and seeds × k measurements, got {at.shape} and {table.shape}")
+    if len(at) < 3 or len(np.unique(at)) < len(at):
+        raise ValueError(f"a trend needs three or more different values, got {at.tolist()}; compare two as a pair")
+    if not (np.isfinite(at).all() and np.isfinite(table).all()):
+        raise ValueError("a trend needs finite numbers; leave out seeds that are not complete")
+    order = np.argsort(at)
+    at, table = at[order], table[:, order]
+    scale = float(np.abs(table).max(initial=0.0)) or 1.0
+    table = np.round(table / scale, 12) * scale  # what is only rounding is a tie
+    centred = at - at.mean()
+    slopes = table @ centred / (centred @ centred)
+    step = resolution * float(np.abs(centred).max() / (centred @ centred))  # the slope of one step at an end
+    slope = paired(slopes, np.zeros_like(slopes), level, resolution=step)
+    rho = float(np.nan_to_num(_rank_correlations(at, table)).mean()) if len(table) else math.nan  # a flat seed: zero
+    least = min(1.0, 2 * math.exp(-len(table) * math.lgamma(len(at) + 1)))
+    if len(table) < FEWEST_SEEDS:
+        return Trend(len(table), math.nan, least, None, slope.delta, math.nan, math.nan, rho, 0, 0)
+    p, direction = _page(table)
+    steps = [paired(after, before, level, resolution=resolution) for before, after in itertools.pairwise(table.T)]
+    adjusted = holm([found.p for found in steps])
+    sure = [found.delta for found, p_holm in zip(steps, adjusted, strict=True) if p_holm < level]
+    rises, falls = sum(delta > 0 for delta in sure), sum(delta < 0 for delta in sure)
+    return Trend(len(table), p, least, direction, slope.delta, slope.low, slope.high, rho, rises, falls)
+
+
+def trend_verdict(found: Trend, p_adjusted: float, claimed: Direction, level: float = LEVEL) -> ClaimVerdict:
+    """A claim that something increases (decreases) with an option.
+
+    Contradicted if the trend, or any single step, goes the other way beyond doubt; supported if the trend goes the
+    claimed way and no step the other; else undecided. `p_adjusted` is the trend's p after Holm over the claims.
+    """
+    backwards = found.falls if claimed == "increases" else found.rises
+    opposite: Direction = "decreases" if claimed == "increases" else "increases"
+    sure = p_adjusted < level  # NaN compares false
+    if backwards or (sure and found.direction == opposite):
+        return "contradicted"
+    return "supported" if sure and found.direction == claimed else "undecided"
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> float:
+    """Spearman's ρ: Pearson's r of the ranks, ties sharing their mean rank; NaN where either side does not vary."""
+    return float(_rank_correlations(np.asarray(x), np.asarray(y)[None])[0])
+
+
+def _rank_correlations(x: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    first, second = scipy.stats.rankdata(x), scipy.stats.rankdata(rows, axis=1)
+    first, second = first - first.mean(), second - second.mean(axis=1, keepdims=True)
+    scale = np.sqrt((first @ first) * (second**2).sum(axis=1))
+    rhos = np.full(len(rows), math.nan)
+    np.divide(second @ first, scale, out=rhos, where=scale > 0)
+    return rhos
+
+
+def _page(table: NDArray[np.float64]) -> tuple[float, Direction | None]:
+    seeds, values = table.shape
+    up = scipy.stats.page_trend_test(table)
+    down = scipy.stats.page_trend_test(table[:, ::-1])
+    expected = seeds * values * (values + 1) ** 2 / 4
+    direction: Direction | None = None
+    if up.statistic != expected:
+        direction = "increases" if up.statistic > expected else "decreases"
+    return min(1.0, 2 * min(float(up.pvalue), float(down.pvalue))), direction

@@ -1,0 +1,237 @@
+"""Sign flips, signed ranks, wins, the posterior and power: golden values, oracles, and where they must stay silent."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lossbench import stats
+
+A = [0.912, 0.918, 0.909, 0.921, 0.915]
+B = [0.905, 0.913, 0.907, 0.911, 0.909]
+
+
+def counted(scores: np.ndarray) -> float:
+    """Two-sided p by trying every sign, one by one."""
+    signs = np.array(list(itertools.product([1, -1], repeat=len(scores))))
+    return float((np.abs(signs @ scores) >= abs(scores.sum()) - 1e-9).mean())
+
+
+@pytest.mark.parametrize("test", [stats.sign_flip, stats.signed_rank])
+def test_below_six_pairs_there_is_a_reason_and_no_p(test):
+    found = test(A, B)
+    assert math.isnan(found.p)
+    assert found.least == 0.0625
+    assert found.reason == "5 paired differences cannot give a two-sided p below 0.0625; for 0.05 it takes 6"
+    assert test([*A, 0.92], [*B, 0.91]).p == pytest.approx(1 / 32)  # all six on one side
+    assert test([*A, 0.92], [*B, 0.91]).reason == ""
+
+
+@pytest.mark.parametrize("test", [stats.sign_flip, stats.signed_rank])
+@pytest.mark.parametrize(("pairs", "least"), [(3, 0.25), (5, 0.0625), (10, 0.001953125), (20, 1.9073e-6)])
+def test_the_least_attainable_p_is_attained_when_all_pairs_agree(test, pairs, least):
+    assert test(np.arange(1, pairs + 1), np.zeros(pairs), 1.0).p == pytest.approx(least, rel=1e-4)
+    assert test(np.arange(1, pairs + 1), np.zeros(pairs)).least == pytest.approx(least, rel=1e-4)
+
+
+def test_a_wider_level_lets_the_golden_value_of_wilcoxon_through():
+    assert stats.signed_rank(A, B, 0.1).p == stats.sign_flip(A, B, 0.1).p == 0.0625
+    assert math.isnan(stats.signed_rank(A, B, 0.0625).p)  # a p at the level is not below it
+
+
+def test_a_family_needs_more_pairs():
+    assert [stats.pairs_needed(level) for level in (0.05, 0.0625, 0.05 / 6)] == [6, 6, 8]
+    eight = np.arange(1.0, 9)
+    assert math.isnan(stats.sign_flip(eight[1:], 0 * eight[1:], 0.05 / 6).p)
+    assert stats.sign_flip(eight, 0 * eight, 0.05 / 6).p < 0.05 / 6
+
+
+def test_zeros_decide_nothing():
+    found = stats.signed_rank([1, 2, 3, 4, 5, 6, 7, 7], [1, 2, 3, 0, 0, 0, 0, 0])
+    assert math.isnan(found.p)
+    assert found.reason.startswith("5 paired differences other than zero (of 8) ")
+    assert stats.sign_flip(A, A).least == 1
+    assert stats.rank_biserial(A, A) == 0
+
+
+def test_differences_of_seven_digits_tie_in_spite_of_rounding():
+    a, b = np.array([0.3, 0.4, 0.6, 0.8, 0.1, 0.2, 0.5]), np.array([0.2, 0.3, 0.5, 0.7, 0.2, 0.3, 0.6])
+    assert len(set(a - b)) > 2  # floating point
+    assert stats.signed_rank(a, b).p == stats.sign_flip(a, b).p == 1.0  # four up, three down, all by 0.1
+    assert stats.rank_biserial(a, b) == pytest.approx(1 / 7)
+
+
+@pytest.mark.parametrize("pairs", [6, 9, 12])
+def test_sign_flips_are_counted_as_brute_force_and_scipy_count_them(pairs):
+    rng = np.random.default_rng(pairs)
+    a, b = rng.normal(0.4, 1, pairs), rng.normal(0, 1, pairs)
+    found = stats.sign_flip(a, b).p
+    assert found == pytest.approx(counted(a - b))
+    oracle = scipy.stats.permutation_test(
+        (a, b), lambda x, y, axis: np.mean(x - y, axis=axis), permutation_type="samples", n_resamples=np.inf
+    )
+    assert found == pytest.approx(oracle.pvalue)
+
+
+@pytest.mark.parametrize("pairs", [6, 11, 20, 31])
+def test_signed_ranks_agree_with_scipy(pairs):
+    rng = np.random.default_rng(pairs)
+    a, b = rng.normal(0.4, 1, pairs), rng.normal(0, 1, pairs)
+    oracle = scipy.stats.wilcoxon(a, b, method="exact")
+    assert stats.signed_rank(a, b).p == pytest.approx(oracle.pvalue)
+    total = pairs * (pairs + 1) / 2
+    assert abs(stats.rank_biserial(a, b)) == pytest.approx(1 - 2 * oracle.statistic / total)
+
+
+def test_signed_ranks_stay_exact_with_ties():
+    sample = np.array([1.0, 1, 1, 2, 2, -1, 3, -2, 4])
+    ranks = np.sign(sample) * scipy.stats.rankdata(np.abs(sample))
+    assert stats.signed_rank(sample, 0 * sample).p == pytest.approx(counted(ranks))
+
+
+@pytest.mark.parametrize("shift", [0.05, 0.3, 0.5])
+def test_many_pairs_are_approximated(shift):
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(shift, 1, 60), rng.normal(0, 1, 60)
+    assert stats.signed_rank(a, b).p == pytest.approx(scipy.stats.wilcoxon(a, b, method="exact").pvalue, rel=0.02)
+
+
+def test_many_pairs_that_all_agree_have_the_least_p():
+    found = stats.signed_rank(np.arange(1.0, 61), np.zeros(60))
+    assert found.p == pytest.approx(found.least)
+    assert found.least == 2.0**-59
+
+
+NOISE = {
+    "normal": lambda rng: rng.normal(size=36),
+    "heavy tails": lambda rng: rng.standard_t(1, size=36),
+    "one diverged": lambda rng: np.append(100.0, rng.normal(size=35)),
+    "many ties": lambda rng: np.round(rng.normal(size=36)),
+}
+
+
+@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
+def test_the_approximation_takes_over_without_a_jump(noise, monkeypatch):
+    rng = np.random.default_rng(6)
+    samples = [shift + noise(rng) for shift in (0.1, 0.3, 0.5)]
+    exact = [stats.sign_flip(a, 0 * a).p for a in samples]  # counted: scores of zero are dropped
+    monkeypatch.setattr("lossbench.stats.exact.COUNTED_UP_TO", 20)
+    approximate = [stats.sign_flip(a, 0 * a).p for a in samples]
+    assert approximate == pytest.approx(exact, rel=0.05)
+    assert all(new >= old * (1 - 1e-6) for new, old in zip(approximate, exact, strict=True))
+
+
+@given(st.lists(st.integers(-5, 5), min_size=8, max_size=14))
+def test_turning_a_comparison_around_turns_its_effects(sample):
+    values, zeros = np.array(sample, dtype=float), np.zeros(len(sample))
+    assert stats.rank_biserial(values, zeros) == -stats.rank_biserial(zeros, values)
+    assert stats.sign_flip(values, zeros) == stats.sign_flip(zeros, values)
+    assert stats.signed_rank(values, zeros) == stats.signed_rank(zeros, values)
+    if (values != 0).any():
+        one, other = stats.wins(values, zeros), stats.wins(zeros, values)
+        assert (one.share, one.low, one.high) == pytest.approx((1 - other.share, 1 - other.high, 1 - other.low))
+
+
+def test_rank_biserial_is_the_balance_of_ranks():
+    assert stats.rank_biserial(A, B) == 1
+    assert stats.rank_biserial(B, A) == -1
+    assert stats.rank_biserial([3, -1, -2, 4], [0] * 4) == pytest.approx((3 + 4 - 1 - 2) / 10)
+    assert stats.rank_biserial([3, -1, 0, 0], [0] * 4) == pytest.approx((2 - 1) / 3)  # zeros have no rank
+
+
+def test_missing_values_are_refused_where_ranks_would_hide_them():
+    for test in (stats.sign_flip, stats.signed_rank, stats.rank_biserial, stats.wins):
+        with pytest.raises(ValueError, match="finite"):
+            test([1, math.nan, 2], [0, 0, 0])
+
+
+def test_wins_have_the_exact_interval_of_clopper_and_pearson():
+    from statsmodels.stats.proportion import proportion_confint
+
+    found = stats.wins([1, 2, 3, 4, 5, 0, 1], [0, 0, 0, 0, 0, 1, 1])
+    assert (found.n, found.wins, found.ties, found.share) == (7, 5, 1, 5 / 6)
+    assert (found.low, found.high) == pytest.approx(proportion_confint(5, 6, method="beta"))
+    assert stats.wins([1, 2, 3], [0, 0, 0]).low == pytest.approx(0.025 ** (1 / 3))
+    assert math.isnan(stats.wins([1, 1], [1, 1]).share)
+
+
+def test_equivalence_does_not_depend_on_which_comes_first():
+    assert stats.tost(A, B, 0.007) == pytest.approx(stats.tost(B, A, 0.007))
+
+
+def test_the_posterior_has_its_golden_values():
+    found = stats.rope(A, B, 0.002)
+    assert (found.better, found.equivalent, found.worse) == pytest.approx((0.98131, 0.01690, 0.00179), abs=5e-6)
+
+
+def test_the_posterior_turns_around_and_adds_up():
+    one, other = stats.rope(A, B, 0.004), stats.rope(B, A, 0.004)
+    assert (one.better, one.equivalent, one.worse) == pytest.approx((other.worse, other.equivalent, other.better))
+    assert one.better + one.equivalent + one.worse == pytest.approx(1)
+
+
+def test_the_posterior_without_a_band_is_the_one_sided_test():
+    assert stats.rope(A, B, 0.0).worse == pytest.approx(stats.paired(A, B).p / 2)
+
+
+def test_the_posterior_of_what_no_seed_changes_is_certain():
+    assert stats.rope([5] * 3, [5] * 3, 0.5) == stats.Rope(0, 1, 0)
+    assert stats.rope([7] * 3, [5] * 3, 0.5) == stats.Rope(1, 0, 0)
+    assert stats.rope([98.0] * 3, [98.0] * 3, 0.1, resolution=100 / 596).equivalent < 0.7
+    assert math.isnan(stats.rope([1, 2], [0, 0], 1).better)
+
+
+@pytest.mark.parametrize("pairs", [3, 5, 10, 30])
+@pytest.mark.parametrize("level", [0.05, 0.05 / 6])
+def test_power_agrees_with_statsmodels_where_scipy_does_not_give_up(pairs, level):
+    from statsmodels.stats.power import TTestPower
+
+    for effect in (0.2, 0.8, 1.5):
+        oracle = TTestPower().power(effect, pairs, level)
+        assert stats.power(effect, pairs, level) == pytest.approx(oracle, abs=1e-6)
+
+
+def test_power_grows_with_the_effect_across_scipys_gap():
+    """At two degrees of freedom the lower tail of the noncentral t is NaN from d_z = 4.5 on."""
+    curve = [stats.power(effect, 3) for effect in np.linspace(0, 30, 301)]
+    assert np.isfinite(curve).all()
+    assert (np.diff(curve) >= -1e-9).all()
+    assert max(curve) <= 1
+    assert stats.power(math.inf, 3) == 1  # d_z of a difference that no seed changes
+    assert stats.seeds_needed(-math.inf) == stats.FEWEST_SEEDS
+
+
+@pytest.mark.parametrize(("pairs", "level"), [(2, 0.05), (3, 0.05 / 1000), (4, 0.001), (50, 0.05)])
+def test_the_detectable_effect_has_no_ceiling(pairs, level):
+    assert stats.power(stats.detectable_effect(pairs, level=level), pairs, level) == pytest.approx(0.8, abs=1e-3)
+    assert stats.detectable_effect(1) == math.inf
+
+
+@pytest.mark.parametrize(("seeds", "chance"), [(3, 0.127), (5, 0.294), (10, 0.795), (20, 0.992)])
+def test_the_power_of_equivalence_has_its_values(seeds, chance):
+    assert stats.equivalence_power(1.0, seeds) == pytest.approx(chance, abs=1e-3)
+
+
+def test_seeds_for_equivalence_are_the_fewest_that_do():
+    for margin in (0.3, 0.7, 1.0, 5.0):
+        seeds = stats.seeds_for_equivalence(margin)
+        assert seeds is not None
+        assert stats.equivalence_power(margin, seeds) >= 0.8
+        assert seeds == stats.FEWEST_SEEDS or stats.equivalence_power(margin, seeds - 1) < 0.8
+    assert stats.seeds_for_equivalence(0.0) is None
+    assert stats.seeds_for_equivalence(1e-6) is None
+    assert stats.equivalence_power(1.0, 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("p", "right_way", "word"),
+    [(0.01, True, "supported"), (0.01, False, "contradicted"), (0.2, True, "undecided"), (math.nan, True, "undecided")],
+)
+def test_a_claim_has_one_of_three_words(p, right_way, word):
+    assert stats.claim_verdict(p, right_way) == word
