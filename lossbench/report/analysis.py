@@ -143,7 +143,7 @@ class Results:
                     "metric": metric,
                     "loss": label,
                     "baseline": self.outline.baseline,
-                    **self._contrast(group, metric, label, self.outline.baseline),
+                    **self._contrast([point], metric, label, self.outline.baseline),
                 }
 
     def _time_comparisons(self) -> Iterator[dict[str, Any]]:
@@ -165,25 +165,35 @@ class Results:
         for point, group in _points(frame):
             yield point, group["rounds"].iloc[0]
 
-    def _contrast(self, group: pd.DataFrame, metric: str, a: str, b: str) -> dict[str, Any]:
+    @cached_property
+    def _trained_values(self) -> dict[tuple[Any, ...], pd.DataFrame]:
+        """The finished accuracy cells of each point and loss, by seed: looked up once for every comparison."""
+        return {key: group.set_index("seed") for key, group in self.trained.groupby([*POINT, "label"], sort=False)}
+
+    def _contrast(self, points: Sequence[Mapping[str, Any]], metric: str, a: str, b: str) -> dict[str, Any]:
         """a − b on a metric, paired by seed (means over points within a seed, if there are several)."""
         column, unit, _ = METRICS[metric]
-        values = group.assign(value=group[column].astype(float))
-        at_points = values.pivot_table(index=["seed", *POINT], columns="label", values="value", dropna=False)
-        complete = at_points.reindex(columns=[a, b]).dropna()
-        points = values[POINT].drop_duplicates()
-        whole = complete.groupby("seed").filter(lambda seed: len(seed) == len(points))  # a seed without gaps
-        pairs = whole.groupby("seed").mean()
+        sides = []
+        for label in (a, b):
+            found = [self._at(point, label) for point in points]
+            known = [pd.Series(dtype=float) if frame is None else frame[column].astype(float) for frame in found]
+            sides.append(pd.concat(known, axis=1) if len(known) > 1 else known[0] if known else pd.Series(dtype=float))
+        whole = pd.concat(sides, axis=1, keys=("a", "b")).dropna()  # seeds without gaps, at every point
+        first, second = (whole[side].mean(axis=1) if whole[side].ndim > 1 else whole[side] for side in ("a", "b"))
         margin, resolution = None, 0.0
         if metric == "accuracy":  # equal differences of few test images are chance, not certainty
-            margin, resolution = self.outline.margin, 100 / float(values["total"].max()) if len(values) else 0.0
-        found = stats.paired(pairs[a], pairs[b], resolution=resolution)
+            totals = [frame["total"].max() for point in points if (frame := self._at(point, a)) is not None]
+            margin, resolution = self.outline.margin, 100 / float(max(totals)) if totals else 0.0
+        found_pair = stats.paired(first, second, resolution=resolution)
         return {
-            **_numbers(found),
-            "tost_p": stats.tost(pairs[a], pairs[b], margin, resolution=resolution) if margin else math.nan,
+            **_numbers(found_pair),
+            "tost_p": stats.tost(first, second, margin, resolution=resolution) if margin else math.nan,
             "unit": unit,
-            "correlation": stats.correlation(pairs[a], pairs[b]),
+            "correlation": stats.correlation(first, second),
         }
+
+    def _at(self, point: Mapping[str, Any], label: str) -> pd.DataFrame | None:
+        return self._trained_values.get((*(point[name] for name in POINT), label))
 
     @cached_property
     def claims(self) -> pd.DataFrame:
@@ -201,9 +211,8 @@ class Results:
             better = [seconds for rounds in mine for seconds in rounds.get(claim.better, [])]
             than = [seconds for rounds in mine for seconds in rounds.get(claim.than, [])]
             return {**stated, **_as_percent(stats.time_ratio(better, than))}
-        covered = [group for point, group in _points(self.trained) if _covers(claim, point)]
-        group = pd.concat(covered) if covered else self.trained.iloc[:0]
-        return {**stated, **self._contrast(group, claim.metric, claim.better, claim.than)}
+        covered = [point for point, _ in _points(self.trained) if _covers(claim, point)]
+        return {**stated, **self._contrast(covered, claim.metric, claim.better, claim.than)}
 
     def _claim_verdict(self, row: Mapping[str, Any]) -> tuple[str, str]:
         metric = METRICS[row["metric"]]
