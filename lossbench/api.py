@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,10 +26,14 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lossbench.data.cache import Progress
-    from lossbench.engines.local import Event
+    from lossbench.engines.local import Event, Server
+    from lossbench.forecast import Forecast
     from lossbench.report import Report
 
 __all__ = ["create_backbone", "create_loss", "load_dataset", "load_records", "run"]
+
+FORECAST_STEPS = 50_000  # from here on a run says first how long it will take
+HOUR = 3600
 
 RETRIED = ("failed", "oom", "timeout")  # a diverged cell is a result: it would diverge again
 
@@ -96,7 +102,7 @@ def prepare(
     path = locate(os.fspath(suite))
     registry = Registry([path.parent, *(Path(folder) for folder in plugins)])
     folder = data_folder(data)
-    parsed = read(path, registry, lambda spec: count_classes(spec.name, dict(spec.options), registry, folder), profile)
+    parsed = read(path, registry, _counting(registry, folder), profile)
     command = ["lossbench", "run", os.fspath(suite)]  # as the user would type it again
     command += ["--profile", profile] if profile else []
     command += [part for folder in plugins for part in ("--plugins", os.fspath(folder))]
@@ -116,6 +122,27 @@ def prepare(
         asked = "; ".join(f"{key} {', '.join(map(str, value))}" for key, value in wanted.items() if value)
         raise SuiteError(f"{path}: no cell fits {asked}; `lossbench plan {suite}` shows the cells there are")
     return Job(parsed, registry, folder, cells, unique(chosen))
+
+
+def predict(job: Job, cells: list[Cell], jobs: int | None = None, server: Server | None = None) -> Forecast:
+    """How long these cells will take, from a few real steps of every kind among them."""
+    from lossbench.engines import local
+    from lossbench.forecast import forecast, kinds
+
+    with local.serving(cells, job.registry) if server is None else contextlib.nullcontext(server) as serving:
+        costs = local.probe(serving, kinds(cells), job.registry, job.data)
+    return forecast(cells, costs, jobs or available_cores())
+
+
+def shorter_profiles(suite: str | os.PathLike[str], job: Job) -> list[str]:
+    """The profiles of a suite that train fewer steps than this job, the shortest first."""
+    path = locate(os.fspath(suite))
+    steps = {}
+    for name in tomllib.loads(job.suite.text).get("profile", {}):
+        cells = unique(plan(read(path, job.registry, _counting(job.registry, job.data), name)))
+        steps[name] = sum(cell.schedule.steps for cell in cells if cell.kind != "timing")
+    ours = sum(cell.schedule.steps for cell in job.chosen if cell.kind != "timing")
+    return sorted((name for name in steps if steps[name] < ours), key=steps.__getitem__)
 
 
 def run(
@@ -157,6 +184,8 @@ def run(
         with local.serving(todo, job.registry) as server:
             if problems := local.preflight(server, todo, job.registry, job.data):
                 raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
+            if sum(cell.schedule.steps for cell in todo if cell.kind != "timing") > FORECAST_STEPS:
+                notify(_opening(suite, job, predict(job, todo, jobs, server)))
             store.prepare(job.suite, job.cells)
             store.sweep_staging()
             on_start(job, todo)
@@ -196,6 +225,10 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _counting(registry: Registry, folder: Path) -> Callable[[Spec], int]:
+    return lambda spec: count_classes(spec.name, dict(spec.options), registry, folder)
+
+
 def with_data(
     suite: Suite, registry: Registry, folder: Path, progress: Progress = lambda name, done, total: None
 ) -> Suite:
@@ -220,6 +253,16 @@ def with_data(
     if not here:
         raise DataError(next(iter(missing.values())))
     return replace(suite, outline=replace(suite.outline, missing=missing), experiments=tuple(here))
+
+
+def _opening(suite: str | os.PathLike[str], job: Job, expected: Forecast) -> str:
+    """How long it will take; beyond an hour, what would take less."""
+    from lossbench.forecast import in_words
+
+    told = f"this will take {in_words(expected)}"
+    if expected.seconds > HOUR and (shorter := shorter_profiles(suite, job)):
+        told += "; shorter: " + ", ".join(f"--profile {name}" for name in shorter)
+    return told
 
 
 def _to_do(cells: list[Cell], records: dict[str, Any], *, force: bool, retry_failed: bool) -> list[Cell]:

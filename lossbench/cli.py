@@ -123,7 +123,7 @@ def run(
     if force and retry_failed:
         raise click.UsageError("--force and --retry-failed exclude each other.")
     if dry_run:
-        _show_plan(suite, out, selection)
+        _show_plan(suite, out, selection, forecast=True)
         return DONE
     with progress.watching(quiet=quiet, terminal=sys.stderr.isatty()) as watch:
         result = api.run(
@@ -152,9 +152,10 @@ def run(
 @click.argument("suite")
 @selecting
 @out_option
-def plan(suite: str, out: str | None, **selection: Any) -> None:
-    """Show the cells that SUITE means, and which of them are done. Trains and writes nothing."""
-    _show_plan(suite, out, selection)
+@click.option("--no-forecast", is_flag=True, help="Do not measure a few steps to tell how long it will take.")
+def plan(suite: str, out: str | None, no_forecast: bool, **selection: Any) -> None:
+    """Show the cells that SUITE means, which of them are done, and how long the others will take. Trains nothing."""
+    _show_plan(suite, out, selection, forecast=not no_forecast)
 
 
 @cli.command(name="list")
@@ -285,15 +286,17 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(Registry()), indent=2, ensure_ascii=False))
 
 
-def _show_plan(suite: str, out: str | None, selection: dict[str, Any]) -> None:
+cli.add_command(cli_data.data)
+
+
+def _show_plan(suite: str, out: str | None, selection: dict[str, Any], *, forecast: bool) -> None:
     from lossbench import api, progress
 
     with progress.watching(quiet=False, terminal=sys.stderr.isatty()) as watch:
         job = api.prepare(suite, progress=watch.prepare, **selection)
-    screen.show_plan(job, out)
-
-
-cli.add_command(cli_data.data)
+    todo = screen.show_plan(job, out)
+    if todo and forecast:
+        screen.show_forecast(api.predict(job, todo))
 
 
 def _run_folder(named: str) -> Path:

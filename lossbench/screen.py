@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from lossbench.check import Finding
     from lossbench.data.fetch import Check, State
     from lossbench.data.sources import Source
+    from lossbench.forecast import Forecast
     from lossbench.report import Report
+    from lossbench.schema import Cell
     from lossbench.store import Store
 
 DONE, UNFINISHED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
@@ -61,8 +63,8 @@ STYLES = {
 }
 
 
-def show_plan(job: Job, out: str | None) -> None:
-    """The grid of every experiment, what of it is done, and what warm starts save."""
+def show_plan(job: Job, out: str | None) -> list[Cell]:
+    """The grid of every experiment, what of it is done, and what warm starts save; the cells that are left."""
     from lossbench.store import Store
 
     outline = job.suite.outline
@@ -109,6 +111,15 @@ def show_plan(job: Job, out: str | None) -> None:
     if warm:
         saved = sum(cell.warm.steps for cell in users if cell.warm) - sum(cell.schedule.steps for cell in warm)
         click.echo(f"{len(warm)} warm starts are shared by {len(users)} cells, which saves {saved:,} steps")
+    return todo
+
+
+def show_forecast(expected: Forecast) -> None:
+    """How long the cells that are left will take on this machine, and from how much that is concluded."""
+    from lossbench.forecast import in_words
+
+    basis = f"from a few steps of {expected.measured} of {expected.kinds} kinds of cells"
+    click.echo(f"forecast: {in_words(expected)} ({basis})")
 
 
 def show_result(result: RunResult) -> None:

@@ -103,24 +103,36 @@ def preflight(server: Server, cells: Sequence[Cell], registry: Registry, data: P
     distinct = {
         (c.dataset.label, c.classes, c.backbone.label, tuple(spec.label for spec in c.losses)): c for c in cells
     }
+    problems, died = _aside("preflight", server, list(distinct.values()), registry, data)
+    return [f"building the plugins of this suite ended their process: {died}"] if died else problems
+
+
+def probe(server: Server, cells: Sequence[Cell], registry: Registry, data: Path) -> list[dict[str, Any]]:
+    """The cost of each of these cells, one of every kind; empty when that could not be found out."""
+    costs, died = _aside("probe", server, cells, registry, data)
+    return [] if died else costs
+
+
+def _aside(
+    task: str, server: Server, cells: Sequence[Cell], registry: Registry, data: Path
+) -> tuple[list[Any], str | None]:
+    """The answer of a process that does something else than train, or how it died."""
     with tempfile.TemporaryDirectory() as folder:
         reply, log = Path(folder, "reply.json"), Path(folder, "log")
         job = {
-            "task": "preflight",
-            "cells": [cell.to_json(where=True) for cell in distinct.values()],
+            "task": task,
+            "cells": [cell.to_json(where=True) for cell in cells],
             "data": str(data),
             "plugins": [str(folder) for folder in registry.folders],
             "reply": str(reply),
         }
-        server.submit("preflight", log, job)
+        server.submit(task, log, job)
         while "exit" not in (event := server.events.get()):
             if event["id"] is None:
                 raise LossbenchError("the process that loads plugins could not start; try `python -c 'import torch'`")
         if reply.exists():
-            problems: list[str] = json.loads(reply.read_text())
-            return problems
-        tail = log.read_text(errors="replace").strip().splitlines()[-1:] or [_died(event["exit"])]
-        return [f"building the plugins of this suite ended their process: {tail[0]}"]
+            return json.loads(reply.read_text()), None
+        return [], (log.read_text(errors="replace").strip().splitlines()[-1:] or [_died(event["exit"])])[0]
 
 
 def execute(

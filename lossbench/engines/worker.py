@@ -5,23 +5,29 @@ from __future__ import annotations
 import contextlib
 import json
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lossbench.registry import Kind, Registry
-from lossbench.schema import Cell, Record, Spec, Status
+from lossbench.engines.preflight import preflight, probe
+from lossbench.registry import Registry
+from lossbench.schema import Cell, Record, Status
 from lossbench.store import Store
 
 if TYPE_CHECKING:
     from lossbench import train
 
 
+# What a process of its own may be asked besides training a cell.
+ASIDE: dict[str, Callable[[list[Cell], Registry, Path], Any]] = {"preflight": preflight, "probe": probe}
+
+
 def work(job: dict[str, Any]) -> int:
     """Do one job; the exit code of its process."""
     registry = Registry(Path(folder) for folder in job["plugins"])
-    if job["task"] == "preflight":
-        problems = preflight([Cell.from_json(cell) for cell in job["cells"]], registry, Path(job["data"]))
-        Path(job["reply"]).write_text(json.dumps(problems))
+    if job["task"] in ASIDE:
+        reply = ASIDE[job["task"]]([Cell.from_json(cell) for cell in job["cells"]], registry, Path(job["data"]))
+        Path(job["reply"]).write_text(json.dumps(reply))
         return 0
     cell, store = Cell.from_json(job["cell"]), Store(job["store"])
     if job["memory"]:
@@ -65,56 +71,3 @@ def _out_of_memory(error: Exception) -> bool:
     import torch
 
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def preflight(cells: list[Cell], registry: Registry, data: Path) -> list[str]:
-    """Build everything that these cells name, once, and push two images through: what is wrong, a sentence each.
-
-    Ranges are for a plugin's constructor to refuse, so this finds them before anything trains.
-    """
-    import torch
-
-    from lossbench.batches import as_input
-    from lossbench.data import load_dataset
-
-    problems: dict[str, None] = {}
-
-    def refuse(spec: Spec, kind: Kind, error: Exception) -> None:
-        what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        problems[f"{spec.where}: {kind} '{spec.label}': {what}"] = None
-
-    datasets: dict[str, Any] = {}
-    backbones: dict[str, bool] = {}
-    losses: set[str] = set()
-    for cell in cells:
-        place = f"{cell.dataset.label} {cell.classes}"
-        if place not in datasets:
-            try:
-                options = cell.dataset.options
-                datasets[place] = load_dataset(cell.dataset.name, data=data, registry=registry, **options)
-            except Exception as error:
-                datasets[place] = None
-                refuse(cell.dataset, "dataset", error)
-        dataset = datasets[place]
-        built = f"{cell.backbone.label} {place}"
-        if dataset and built not in backbones:
-            backbones[built] = True
-            try:
-                network = registry.find("backbone", cell.backbone.name).load()
-                backbone = network(dataset.in_shape, cell.width, **cell.backbone.options).train()
-                shape = tuple(backbone(as_input(dataset.train.gather(torch.arange(2).numpy()))).shape)
-                if shape != (2, cell.width):
-                    raise ValueError(f"gives features of shape {shape} for two images, not (2, {cell.width})")
-            except Exception as error:
-                refuse(cell.backbone, "backbone", error)
-        for spec in [*cell.losses, *([cell.warm.loss] if cell.warm else [])]:
-            if spec.label not in losses:
-                losses.add(spec.label)
-                try:
-                    loss = registry.find("loss", spec.name).load()(cell.width, cell.classes, **spec.options)
-                    value = loss(torch.randn(2, cell.width), torch.arange(2))
-                    if value.shape != ():
-                        raise ValueError(f"gives a tensor of shape {tuple(value.shape)}, not one number")
-                except Exception as error:
-                    refuse(spec, "loss", error)
-    return list(problems)

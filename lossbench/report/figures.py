@@ -17,6 +17,8 @@ from lossbench.report.analysis import Results
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F3C8D", "#11A579", "#B8A900")
 BASELINE_COLOUR = "#555555"
 MARKERS = "osD^vP*Xhp"
+MOST_ROWS = 40  # of a forest
+MOST_LINES = 12  # of a curve
 
 STYLE: dict[str, Any] = {
     "svg.hashsalt": "lossbench",
@@ -58,7 +60,8 @@ def differences(results: Results, metric: str, axis_label: str, band: float | No
     frame = frame[(frame["metric"] == metric) & frame["low"].notna()]
     if frame.empty:
         return None
-    panels = list(frame.groupby("experiment", sort=False))
+    panels = [(experiment, _most(group)) for experiment, group in frame.groupby("experiment", sort=False)]
+    sizes = frame["experiment"].value_counts()
     colour = colours(results.labels)
     heights = [len(group) for _, group in panels]
 
@@ -77,13 +80,21 @@ def differences(results: Results, metric: str, axis_label: str, band: float | No
                 )  # fmt: skip
             ax.set_yticks(range(len(group)), _names(group))
             ax.set_ylim(len(group) - 0.5, -0.5)
-            ax.set_title(f"{experiment}: {_shared(group)}")
+            left_out = (
+                f" (the {len(group)} of {sizes[experiment]} that differ most)" if len(group) < sizes[experiment] else ""
+            )
+            ax.set_title(f"{experiment}: {_shared(group)}{left_out}")
             ax.tick_params(axis="y", length=0)
             ax.grid(axis="x", color="#e5e5e5", lw=0.6)
             ax.set_axisbelow(True)
         axes[-1, 0].set_xlabel(axis_label)
 
     return drawn(draw, 7.2, 0.7 + sum(0.27 * count + 0.55 for count in heights))
+
+
+def _most(group: pd.DataFrame) -> pd.DataFrame:
+    """The rows that differ most, in their order, if there are more than a page can show."""
+    return group if len(group) <= MOST_ROWS else group.loc[group["delta"].abs().nlargest(MOST_ROWS).index.sort_values()]
 
 
 def _shared(group: pd.DataFrame) -> str:
@@ -110,7 +121,7 @@ def width_curve(results: Results, experiment: str) -> str | None:
     if frame.empty or frame["width"].nunique() < 2 or frame["classes"].nunique() > 1:
         return None
     colour = colours(results.labels)
-    labels = [label for label in results.labels if label in set(frame["loss"])]
+    labels = [label for label in results.labels if label in set(frame["loss"])][:MOST_LINES]
     widths = sorted(frame["width"].unique())
     minimum = int(frame["minimum"].iloc[0])
 

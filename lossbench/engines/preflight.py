@@ -1,0 +1,107 @@
+"""Before anything trains: is every plugin sound, and how long will it take?
+
+Both run in a process of their own, so that a plugin that crashes hurts nobody.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lossbench import measure
+from lossbench.batches import Batches, as_input
+from lossbench.data import load_dataset
+from lossbench.forecast import kind_of
+from lossbench.registry import Kind, Registry
+from lossbench.schema import Cell, Spec
+from lossbench.score import features_of
+from lossbench.trainee import build
+
+PROBE_STEPS = 5
+PROBE_SECONDS = 1.0  # at most for one kind of cell, after its first step
+PROBES_SECONDS = 15.0  # at most for all: kinds that are left take the cost of their nearest
+
+
+def preflight(cells: list[Cell], registry: Registry, data: Path) -> list[str]:
+    """Build everything that these cells name, once, and push two images through: what is wrong, a sentence each.
+
+    Ranges are for a plugin's constructor to refuse, so this finds them before anything trains.
+    """
+    problems: dict[str, None] = {}
+
+    def refuse(spec: Spec, kind: Kind, error: Exception) -> None:
+        what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        problems[f"{spec.where}: {kind} '{spec.label}': {what}"] = None
+
+    datasets: dict[str, Any] = {}
+    backbones: dict[str, bool] = {}
+    losses: set[str] = set()
+    for cell in cells:
+        place = f"{cell.dataset.label} {cell.classes}"
+        if place not in datasets:
+            try:
+                options = cell.dataset.options
+                datasets[place] = load_dataset(cell.dataset.name, data=data, registry=registry, **options)
+            except Exception as error:
+                datasets[place] = None
+                refuse(cell.dataset, "dataset", error)
+        dataset = datasets[place]
+        built = f"{cell.backbone.label} {place}"
+        if dataset and built not in backbones:
+            backbones[built] = True
+            try:
+                network = registry.find("backbone", cell.backbone.name).load()
+                backbone = network(dataset.in_shape, cell.width, **cell.backbone.options).train()
+                shape = tuple(backbone(as_input(dataset.train.gather(torch.arange(2).numpy()))).shape)
+                if shape != (2, cell.width):
+                    raise ValueError(f"gives features of shape {shape} for two images, not (2, {cell.width})")
+            except Exception as error:
+                refuse(cell.backbone, "backbone", error)
+        for spec in [*cell.losses, *([cell.warm.loss] if cell.warm else [])]:
+            if spec.label not in losses:
+                losses.add(spec.label)
+                try:
+                    loss = registry.find("loss", spec.name).load()(cell.width, cell.classes, **spec.options)
+                    value = loss(torch.randn(2, cell.width), torch.arange(2))
+                    if value.shape != ():
+                        raise ValueError(f"gives a tensor of shape {tuple(value.shape)}, not one number")
+                except Exception as error:
+                    refuse(spec, "loss", error)
+    return list(problems)
+
+
+def probe(cells: list[Cell], registry: Registry, data: Path) -> list[dict[str, Any]]:
+    """What each kind of cell costs, from a few real steps: seconds a step and an image scored, and bytes at the peak.
+
+    `cells` holds one of each kind.
+    """
+    costs = []
+    began = time.perf_counter()
+    for cell in cells:
+        if time.perf_counter() - began > PROBES_SECONDS:
+            break
+        torch.set_num_threads(cell.threads)
+        dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
+        memory = measure.PeakMemory(cell.device)
+        trainee = build(cell, cell.loss, registry, dataset.in_shape)
+        batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
+        trainee.train()
+        trainee.update(*batches.at(0))
+        measure.synchronise(cell.device)
+        started = time.perf_counter()
+        steps = 0
+        while steps < PROBE_STEPS and (not steps or time.perf_counter() - started < PROBE_SECONDS):
+            steps += 1
+            trainee.update(*batches.at(steps))
+        measure.synchronise(cell.device)
+        step = (time.perf_counter() - started) / steps
+        some = dataset.test.take(torch.arange(min(256, len(dataset.test))).numpy())
+        started = time.perf_counter()
+        features_of(trainee, some)
+        image = (time.perf_counter() - started) / len(some)
+        scored = len(dataset.test) + min(len(dataset.train), 10_000)
+        costs.append({"kind": kind_of(cell), "step": step, "score": image * scored, "bytes": memory.added()})
+    return costs
