@@ -183,8 +183,8 @@ def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
 
     Columns: key, status, error, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind, correct,
     total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes), those of
-    GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, options (a dict), and the curve, angles and rounds
-    as they were recorded. A cell that two experiments share gives a row to each.
+    GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, flags, options (a dict), and the curve, angles,
+    rounds and timing as they were recorded. A cell that two experiments share gives a row to each.
     """
     store = Store(run_dir)
     return tabulated(store.plan()[1], store.scan()[0])
@@ -218,7 +218,7 @@ _COLUMNS = [
     *("bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test"),
     *GEOMETRY,
     *VERIFICATION_METRICS,
-    *("fingerprint", "options", "curve", "angles", "rounds", "environment"),
+    *("fingerprint", "flags", "options", "curve", "angles", "rounds", "timing", "environment"),
 ]
 
 
@@ -227,7 +227,7 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
     known = {split: [angle for angle in angles.get(split, []) if angle is not None] for split in ("train", "test")}
     row = {
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
-        **{name: record[name] for name in ("curve", "angles", "environment")},
+        **{name: record[name] for name in ("curve", "angles", "timing", "flags", "environment")},
         **cell.summary(),  # of the plan: the record may have been made when the suite was written otherwise
         "rounds": _relabelled(record, cell),
         "label": cell.loss.label if cell.kind == "train" else cell.label,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import time
 from pathlib import Path
 
-import pytest
 from conftest import SMALL, alive, command, write_loss
 
 from lossbench.schema import result
@@ -135,40 +133,6 @@ def test_records_are_equal_to_the_bit_for_any_number_of_jobs(tmp_path, lossbench
     first, second = results(tmp_path / "jobs1"), results(tmp_path / "jobs3")
     assert len(first) == 6
     assert first == second
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory) -> dict[str, dict]:
-    """The results of MANY, run in one go."""
-    folder = tmp_path_factory.mktemp("whole")
-    subprocess.run(command("run", write_suite(folder, MANY), "--no-report", "-q"), cwd=folder, check=True)
-    return results(folder / "runs/small")
-
-
-@pytest.mark.parametrize("attempt", range(3))
-def test_a_parent_killed_at_a_random_moment_loses_nothing(tmp_path, lossbench, uninterrupted, attempt):
-    suite = write_suite(tmp_path, MANY)
-    out = tmp_path / "killed"
-    moment = random.Random(attempt).uniform(0.0, 3.0)
-    parent = subprocess.Popen(
-        command("run", suite, "--no-report", "--out", out),
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_until(lambda: (out / "plan.json").exists() or parent.poll() is not None)
-    time.sleep(moment)
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    wait_until(lambda: not processes_of(tmp_path), 20)
-    before = results(out)
-    resumed = lossbench("run", suite, "--no-report", "--out", out)
-    assert resumed.returncode == 0, resumed.stderr
-    assert f"{len(before)} already there" in resumed.stderr
-    after = results(out)
-    assert before.items() <= after.items()
-    assert after == uninterrupted
-    assert list((out / "staging").iterdir()) == []
 
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):

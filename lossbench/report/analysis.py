@@ -86,6 +86,11 @@ class Results:
         known = dict(zip(self.records["key"], self.records["status"], strict=True))
         return Counter(known.get(key, "missing") for key in planned)
 
+    def flagged(self, flag: str) -> dict[str, int]:
+        """How many cells of each loss carry a flag."""
+        frame = self.records[[flag in flags for flags in self.records["flags"]]] if len(self.records) else self.records
+        return {str(label): int(count) for label, count in frame["label"].value_counts().items()}
+
     @cached_property
     def main(self) -> pd.DataFrame:
         """A row a loss and point: mean accuracy with interval, both standard errors, angles, failures."""
@@ -232,7 +237,7 @@ class Results:
         return [{**by_print[name], "cells": cells} for name, cells in count.most_common()]
 
     def records_csv(self) -> str:
-        plain = self.records.drop(columns=["curve", "angles", "rounds", "environment", "error"])
+        plain = self.records.drop(columns=["curve", "angles", "rounds", "timing", "environment", "error"])
         text: str = plain.to_csv(index=False, lineterminator="\n")
         return text
 

@@ -58,6 +58,9 @@ def validity(results: Results) -> Section:
         )
     for name, why in results.outline.missing.items():
         blocks.append(Prose(f"Not run: {name}: {why}"))
+    if collapsed := results.flagged("collapsed"):
+        listed = ", ".join(f"{label} ({count})" for label, count in collapsed.items())
+        blocks.append(Prose(f"Cells that predict one class only, whatever they see: {listed}."))
     statuses = results.statuses
     if unfinished := {status: count for status, count in sorted(statuses.items()) if status != "done"}:
         listed = ", ".join(f"{count} {status}" for status, count in unfinished.items())
