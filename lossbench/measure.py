@@ -85,8 +85,9 @@ class PeakMemory:
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
         if device != "cpu":
-            torch.cuda.reset_peak_memory_stats()
-            self._before = torch.cuda.memory_allocated()
+            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # by a cell measured before, in the same process
+                torch.cuda.reset_peak_memory_stats()
+            self._before = 0
             return
         with contextlib.suppress(OSError):  # Linux only: elsewhere the peak is that of the process's whole life
             Path("/proc/self/clear_refs").write_text("5")

@@ -98,7 +98,6 @@ def run(
     cell: Cell, registry: Registry, data: Path, warm_start: bytes | None = None, partial: Partial | None = None
 ) -> Outcome:
     """Train and score one cell of any kind; `warm_start` is the checkpoint that it refines."""
-    environment = measure.environment(cell.threads, cell.device)
     torch.set_num_threads(cell.threads)
     torch.use_deterministic_algorithms(True)
     # A debugging aid that would cost every allocation; torch gives the module no types.
@@ -106,9 +105,11 @@ def run(
     dataset = _dataset(cell, registry, data)
     memory = measure.PeakMemory(cell.device)
     if cell.kind == "timing":
+        environment = measure.environment(cell.threads, cell.device)
         timed = time_losses(cell, registry, dataset)
         return Outcome(replace(timed, bytes={"peak": memory.added()}, environment=environment))
     trainee = build(cell, cell.loss, registry, dataset.in_shape)
+    environment = measure.environment(cell.threads, cell.device)
     if warm_start is not None:
         trainee.refine(torch.load(io.BytesIO(warm_start), weights_only=True, map_location=cell.device))
     batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from lossbench.engines import gpus
 from lossbench.engines.server import kill_group
 from lossbench.errors import LossbenchError, RunError
 from lossbench.registry import Registry
@@ -26,6 +27,12 @@ from lossbench.store import Store
 
 # Everything a cell imports lazily, so that a fork costs milliseconds: torch's optimizer pulls in the last three.
 PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.config", "lossbench.train")
+
+# One thread until a cell says otherwise; cuBLAS is deterministic only with a workspace of a fixed size.
+FIXED = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+}
 
 # How long to wait before looking again at a cell that another run is working on.
 POLL_SECONDS = 0.5
@@ -45,18 +52,18 @@ class Server:
     """A running fork server; `events` yields what it says, ("down", …) when it has died."""
 
     def __init__(self, modules: Iterable[str]) -> None:
-        single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
             # -P and our own path: the server must import the package that we are, not one in the working folder.
             [sys.executable, "-P", "-m", "lossbench.engines.server", *dict.fromkeys(modules)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **single, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, **FIXED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
         )
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
         assert self._process.stdout
@@ -80,6 +87,9 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._listener.join(timeout=10)
+        assert self._process.stdout
+        self._process.stdout.close()
 
 
 @contextlib.contextmanager
@@ -147,6 +157,7 @@ def execute(
     timeout: float | None = None,
     memory: int | None = None,
     checkpoint: float = 60,
+    cells_per_gpu: int = 1,
     fail_fast: bool = False,
     redo: frozenset[str] = frozenset(),
 ) -> None:
@@ -164,7 +175,22 @@ def execute(
         "memory": memory,
         "checkpoint": checkpoint,
     }
-    _Scheduler(list(cells), store, server, common, jobs, on_event, timeout, memory, fail_fast, redo).run()
+    places = gpu_places(cells, cells_per_gpu)
+    _Scheduler(list(cells), store, server, common, jobs, on_event, timeout, memory, fail_fast, redo, places).run()
+
+
+def gpu_places(cells: Sequence[Cell], cells_per_gpu: int = 1) -> list[str]:
+    """A place for each cell that may be on a GPU at the same time; an error when cells want one and there is none."""
+    if all(cell.device == "cpu" for cell in cells):
+        return []
+    found = gpus.visible()
+    if not found:
+        wanting = next(cell for cell in cells if cell.device != "cpu")
+        raise LossbenchError(
+            f"experiment '{wanting.experiment}' has device = \"{wanting.device}\", but this machine has no GPU; "
+            'use device = "cpu"'
+        )
+    return [gpu for _ in range(cells_per_gpu) for gpu in found]  # one cell on each before a second on any
 
 
 @dataclass
@@ -175,6 +201,7 @@ class _Running:
     claim: ExitStack
     since: float
     pid: int | None = None
+    gpu: str | None = None
     killed: tuple[Status, str] | None = None  # why we ended it ourselves
 
 
@@ -190,6 +217,7 @@ class _Scheduler:
     memory: int | None
     fail_fast: bool
     redo: frozenset[str]
+    free_gpus: list[str]
 
     def run(self) -> None:
         self.running: dict[str, _Running] = {}
@@ -216,6 +244,8 @@ class _Scheduler:
                 return
             if cell.warm and self.is_pending(cell.warm_cell().key):
                 continue
+            if cell.device != "cpu" and not self.free_gpus:
+                continue
             claim = ExitStack()
             if claim.enter_context(self.store.claim(cell.key, alone=cell.kind == "timing")):
                 self.waiting.remove(cell)
@@ -231,11 +261,12 @@ class _Scheduler:
             return
         if known is not None:
             self.store.set_aside(cell.key)
-        self.running[cell.key] = _Running(cell, claim, time.monotonic())
+        gpu = self.free_gpus.pop(0) if cell.device != "cpu" else None
+        self.running[cell.key] = _Running(cell, claim, time.monotonic(), gpu=gpu)
         if cell.warm and not self.is_done(cell.warm_cell().key):
             self.finish(cell.key, "failed", f"its warm start ({cell.warm_cell().key}) did not finish")
             return
-        self.server.submit(cell.key, self.store.log(cell.key), {**self.job, "cell": cell.to_json()})
+        self.server.submit(cell.key, self.store.log(cell.key), {**self.job, "cell": cell.to_json(), "gpu": gpu})
         self.on_event(Event("started", cell))
 
     def listen(self) -> None:
@@ -274,6 +305,8 @@ class _Scheduler:
             self.store.write(Record(running.cell, status, error=problem))
             record = self.store.read(key)
         del self.running[key]
+        if running.gpu is not None:
+            self.free_gpus.append(running.gpu)
         running.claim.close()
         if self.fail_fast and record is not None and record["status"] != "done":
             self.waiting.clear()

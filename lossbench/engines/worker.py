@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,8 @@ def work(job: dict[str, Any]) -> int:
         Path(job["reply"]).write_text(json.dumps(reply))
         return 0
     cell, store = Cell.from_json(job["cell"]), Store(job["store"])
+    if job["gpu"] is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = job["gpu"]  # before CUDA wakes: this process sees its own GPU alone
     if job["memory"]:
         _limit_memory(job["memory"])
     warm = store.checkpoint(cell.warm_cell().key).read_bytes() if cell.warm else None
