@@ -245,6 +245,7 @@ class Record:
     verification: Mapping[str, Any] = field(default_factory=dict)  # of `verification.Verification`, as JSON
     curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds a step, by loss
+    features: Mapping[str, Any] | None = None  # at width 2: some test features, their labels, the class weights
     timing: Mapping[str, Any] = field(default_factory=dict)  # timing cells: phases by loss, rounds that were disturbed
     flags: tuple[str, ...] = ()  # collapsed: it predicts one class; resumed: its seconds are not those of one process
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -281,6 +282,7 @@ class Record:
             "verification": dict(self.verification),
             "curve": [dict(point) for point in self.curve],
             "rounds": dict(self.rounds),
+            "features": self.features,
             "timing": dict(self.timing),
             "flags": list(self.flags),
             "digest": self.digest,
@@ -291,7 +293,7 @@ class Record:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
         names = ("status", "error", "correct", "total", "seconds", "bytes", "angles", "geometry", "verification")
-        fields = {name: data[name] for name in (*names, "rounds", "timing", "environment", "digest")}
+        fields = {name: data[name] for name in (*names, "features", "rounds", "timing", "environment", "digest")}
         return cls(cell=Cell.from_json(data["plan"]), curve=tuple(data["curve"]), flags=tuple(data["flags"]), **fields)
 
 

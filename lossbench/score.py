@@ -15,10 +15,12 @@ from lossbench import measure, verification
 from lossbench.batches import as_input
 from lossbench.data import Dataset, Split
 from lossbench.schema import finite_or_none
+from lossbench.streams import derive
 from lossbench.text import Task
 from lossbench.trainee import Trainee
 
 EVALUATION_BATCH = 512
+DRAWN = 500  # test features that a record of width 2 keeps
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Score:
 
     correct: NDArray[np.bool_]
     seen: Seen
+    features: Tensor  # N×M, of the test images
     predicted: int | None = None
     verification: dict[str, Any] = field(default_factory=dict)
 
@@ -50,12 +53,12 @@ def score(trainee: Trainee, dataset: Dataset, task: Task) -> Score:
         parts = (features[start : start + EVALUATION_BATCH] for start in range(0, len(features), EVALUATION_BATCH))
         with torch.no_grad():
             predicted = torch.cat([predict(part).argmax(1) for part in parts]).cpu().numpy()
-        return Score(predicted == dataset.test.labels, seen, len(np.unique(predicted)))
+        return Score(predicted == dataset.test.labels, seen, features, len(np.unique(predicted)))
     assert dataset.pairs is not None and dataset.folds is not None
     scores = verification.cosine_scores(features.cpu().numpy(), dataset.pairs)
     found = verification.verify(scores, dataset.pairs[:, 2].astype(bool), dataset.folds, dataset.tested)
     # Unseen classes have no weight that their features could stand near.
-    return Score(found.folds.correct, Seen([], seen.norm), verification=found.to_json())
+    return Score(found.folds.correct, Seen([], seen.norm), features, verification=found.to_json())
 
 
 @torch.no_grad()
@@ -79,3 +82,13 @@ def class_weights(trainee: Trainee) -> Tensor | None:
     """The loss's class weights (C×M), where it has them."""
     weight = getattr(trainee.loss, "weight", None)
     return weight.detach() if isinstance(weight, Tensor) and weight.ndim == 2 else None
+
+
+def drawable(features: Tensor, labels: NDArray[np.int64], weight: Tensor | None, seed: int) -> dict[str, Any]:
+    """Features of length 2 that a picture can show: some of them with their labels, and the class weights."""
+    index = np.arange(len(labels))
+    if len(index) > DRAWN:
+        index = np.sort(np.random.default_rng(derive(seed, "drawn")).choice(index, DRAWN, replace=False))
+    shown = [[round(value, 3) for value in row] for row in features[torch.from_numpy(index)].double().tolist()]
+    weights = None if weight is None else [[round(value, 4) for value in row] for row in weight.double().tolist()]
+    return {"values": shown, "labels": labels[index].tolist(), "weights": weights}

@@ -218,7 +218,7 @@ _COLUMNS = [
     *("bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test"),
     *GEOMETRY,
     *VERIFICATION_METRICS,
-    *("fingerprint", "flags", "options", "curve", "angles", "rounds", "timing", "environment"),
+    *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
 ]
 
 
@@ -227,7 +227,7 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
     known = {split: [angle for angle in angles.get(split, []) if angle is not None] for split in ("train", "test")}
     row = {
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
-        **{name: record[name] for name in ("curve", "angles", "timing", "flags", "environment")},
+        **{name: record[name] for name in ("curve", "angles", "features", "timing", "flags", "environment")},
         **cell.summary(),  # of the plan: the record may have been made when the suite was written otherwise
         "rounds": _relabelled(record, cell),
         "label": cell.loss.label if cell.kind == "train" else cell.label,

@@ -22,7 +22,7 @@ from lossbench.data import Dataset, Split, load_dataset
 from lossbench.errors import PluginError
 from lossbench.registry import Registry
 from lossbench.schema import Cell, Record
-from lossbench.score import class_weights, features_of, score
+from lossbench.score import class_weights, drawable, features_of, score
 from lossbench.streams import derive
 from lossbench.text import Schedule
 from lossbench.timing import time_losses
@@ -148,6 +148,7 @@ def run(
         geometry={**geometry, "norm_train": on_train.norm, "norm_test": found.seen.norm},
         verification=found.verification,
         bytes={**record.bytes, "peak": memory.added()},
+        features=drawable(found.features, dataset.test.labels, weight, cell.seed) if cell.width == 2 else None,
         flags=(*record.flags, *(("collapsed",) if found.predicted == 1 else ())),
     )
     return Outcome(record, correct=found.correct)

@@ -54,7 +54,7 @@ def imports_of(path: Path) -> set[str]:
         ("data/cache", ["data", "errors", "registry"]),
         ("batches", ["data", "streams"]),
         ("trainee", ["errors", "registry", "schema", "streams"]),
-        ("score", ["batches", "data", "measure", "schema", "text", "trainee", "verification"]),
+        ("score", ["batches", "data", "measure", "schema", "streams", "text", "trainee", "verification"]),
         ("timing", ["batches", "data", "measure", "registry", "schema", "streams", "trainee"]),
         (
             "train",

@@ -237,7 +237,7 @@ class Results:
         return [{**by_print[name], "cells": cells} for name, cells in count.most_common()]
 
     def records_csv(self) -> str:
-        plain = self.records.drop(columns=["curve", "angles", "rounds", "timing", "environment", "error"])
+        plain = self.records.drop(columns=["curve", "angles", "features", "rounds", "timing", "environment", "error"])
         text: str = plain.to_csv(index=False, lineterminator="\n")
         return text
 
