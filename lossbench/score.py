@@ -90,5 +90,5 @@ def drawable(features: Tensor, labels: NDArray[np.int64], weight: Tensor | None,
     if len(index) > DRAWN:
         index = np.sort(np.random.default_rng(derive(seed, "drawn")).choice(index, DRAWN, replace=False))
     shown = [[round(value, 3) for value in row] for row in features[torch.from_numpy(index)].double().tolist()]
-    weights = None if weight is None else [[round(value, 4) for value in row] for row in weight.double().tolist()]
-    return {"values": shown, "labels": labels[index].tolist(), "weights": weights}
+    weights = [] if weight is None else [[round(value, 4) for value in row] for row in weight.double().tolist()]
+    return {"points": shown, "labels": labels[index].tolist(), "weights": weights}

@@ -363,10 +363,10 @@ def test_a_network_of_width_two_keeps_features_that_can_be_drawn(read_suite, reg
     wide, flat = (plan(read_suite(SMALL.replace("widths = [8]", f"widths = [{width}]")))[0] for width in (8, 2))
     assert train.run(wide, registry, DATA).record.features is None
     kept = train.run(flat, registry, DATA).record.features
-    assert len(kept["values"]) == len(kept["labels"]) == 500 and len(kept["weights"]) == 10
+    assert len(kept["points"]) == len(kept["labels"]) == 500 and len(kept["weights"]) == 10
     trainee = build(flat, flat.loss, registry, digits.in_shape)
     train.train(trainee, Batches(digits.train, 16, 0), flat, digits)
     with torch.no_grad():
         whole = trainee.backbone.eval()(as_input(digits.test.images.copy())).numpy()
     found = {tuple(np.round(row, 3)) for row in whole.tolist()}
-    assert sum(tuple(row) in found for row in kept["values"]) > 490  # but for the last digit
+    assert sum(tuple(row) in found for row in kept["points"]) > 490  # but for the last digit
