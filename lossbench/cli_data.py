@@ -1,4 +1,4 @@
-"""`lossbench data …`: which data sets there are, which are here, and how to have the others."""
+"""`lossbench data …`: which datasets there are, which are here, and how to have the others."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 EVERY = 10.0  # seconds between two lines about the same download
 
 folder_option = click.option(
-    "--data", "folder", metavar="DIR", help="Where data sets lie [$LOSSBENCH_DATA, else the user's cache]."
+    "--data", "folder", metavar="DIR", help="Where datasets lie [$LOSSBENCH_DATA, else the user's cache]."
 )
 
 
 @click.group()
 def data() -> None:
-    """List, fetch and check data sets.
+    """List, fetch and check datasets.
 
     \b
     lossbench data list                 what is here, what is not, sizes, licences, what to cite
@@ -38,7 +38,7 @@ def data() -> None:
 @folder_option
 @click.option("-v", "--verbose", is_flag=True, help="Show addresses, places and checksums as well.")
 def list_(folder: str | None, verbose: bool) -> None:
-    """List the data sets: whether they are here, their size, licence and what to cite."""
+    """List the datasets: whether they are here, their size, licence and what to cite."""
     from lossbench.data import data_folder
     from lossbench.data.fetch import state
     from lossbench.data.sources import SOURCES
@@ -86,7 +86,7 @@ def verify(names: tuple[str, ...], folder: str | None) -> int:
         source for source in SOURCES.values() if (source.files or source.pieces) and state(source, place) != "no"
     ]
     if not chosen:
-        click.echo(f"no data set is in {place}; `lossbench data list` shows what can be had")
+        click.echo(f"no dataset is in {place}; `lossbench data list` shows what can be had")
         return DONE
     return screen.show_checks({source.name: check(source, place) for source in chosen})
 

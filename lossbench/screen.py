@@ -257,7 +257,7 @@ def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
 
 
 def show_data(found: Mapping[str, tuple[Source, State]], folder: Path, verbose: bool) -> None:
-    """The data sets: which are here, how large they are, under which licence, and what to cite."""
+    """The datasets: which are here, how large they are, under which licence, and what to cite."""
     rows = [
         [
             name,
@@ -270,8 +270,8 @@ def show_data(found: Mapping[str, tuple[Source, State]], folder: Path, verbose: 
         ]
         for name, (source, here) in found.items()
     ]
-    columns = ["data set", "here", "images", "classes", "download", "unpacked", "licence"]
-    console().print(table_of(columns, rows, left=["data set", "here", "licence"], title=f"Data sets in {folder}"))
+    columns = ["dataset", "here", "images", "classes", "download", "unpacked", "licence"]
+    console().print(table_of(columns, rows, left=["dataset", "here", "licence"], title=f"Datasets in {folder}"))
     wide = max(map(len, found)) + 2
     for name, (source, here) in found.items():
         _echo_beside(name, wide, _about_source(source, here, verbose))

@@ -1,4 +1,4 @@
-"""How data sets are had, against a real HTTP server on the loopback with every fault that a network has."""
+"""How datasets are had, against a real HTTP server on the loopback with every fault that a network has."""
 
 from __future__ import annotations
 
@@ -861,7 +861,7 @@ def test_list_tells_what_is_here_sizes_licences_and_citations(lossbench, tmp_pat
 
 def test_list_finds_the_folder_in_the_environment(lossbench, tmp_path):
     told = lossbench("data", "list", env={**os.environ, "LOSSBENCH_DATA": str(tmp_path / "here")})
-    assert f"Data sets in {tmp_path / 'here'}" in told.stdout
+    assert f"Datasets in {tmp_path / 'here'}" in told.stdout
     assert not (tmp_path / "here").exists()
 
 
@@ -880,7 +880,7 @@ print([name for name in ("torch", "pandas", "sklearn", "scipy", "matplotlib", "p
 def test_an_unknown_name_is_one_sentence_before_anything_happens(lossbench, tmp_path, command):
     told = lossbench("data", command, "digits", "fashon_mnist", "--data", tmp_path / "data")
     assert told.returncode == 2
-    assert told.stderr == "lossbench: unknown data set 'fashon_mnist'; did you mean 'fashion_mnist'?\n"
+    assert told.stderr == "lossbench: unknown dataset 'fashon_mnist'; did you mean 'fashion_mnist'?\n"
     assert told.stdout == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -943,4 +943,4 @@ def test_verify_tells_right_from_wrong_and_missing(server, tmp_path):
 def test_verify_of_an_empty_folder_says_so(lossbench, tmp_path):
     told = lossbench("data", "verify", "--data", tmp_path / "data")
     assert told.returncode == 0
-    assert told.stdout.startswith("no data set is in ")
+    assert told.stdout.startswith("no dataset is in ")

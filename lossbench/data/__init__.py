@@ -24,7 +24,7 @@ LARGEST_SIDE = 4096  # pixels; only keeps a slip of the pen from filling the dis
 
 
 def data_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """Where data sets lie: `given`, else $LOSSBENCH_DATA, else the user's cache folder."""
+    """Where datasets lie: `given`, else $LOSSBENCH_DATA, else the user's cache folder."""
     return Path(given or os.environ.get("LOSSBENCH_DATA") or cache.user_cache())
 
 

@@ -1,4 +1,4 @@
-"""Have a data set: what is missing is downloaded and unpacked, what is there is checked.
+"""Have a dataset: what is missing is downloaded and unpacked, what is there is checked.
 
 get(source, folder)      all of it is in `folder` afterwards, or a DataError says what to do
 state(source, folder)    "yes", "partly" or "no", by a glance at names

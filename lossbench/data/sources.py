@@ -1,4 +1,4 @@
-"""Where each data set comes from: addresses, checksums, sizes, licence, citation, and what it looks like once here.
+"""Where each dataset comes from: addresses, checksums, sizes, licence, citation, and what it looks like once here.
 
 Only publishers' addresses and the mirrors that torchvision, TensorFlow Datasets or scikit-learn use. Every file is
 checked after it came, so an address without TLS is no risk. Where a checksum comes from is said beside it:
@@ -45,7 +45,7 @@ class File:
 
 @dataclass(frozen=True)
 class Source:
-    """One data set. Without `files` it cannot be downloaded; without `pieces` either, it needs nothing on disk."""
+    """One dataset. Without `files` it cannot be downloaded; without `pieces` either, it needs nothing on disk."""
 
     name: str
     title: str
@@ -67,7 +67,7 @@ class Source:
 
 def find(name: str) -> Source:
     if name not in SOURCES:
-        raise DataError(f"unknown data set '{name}'; {nearest(name, SOURCES)}")
+        raise DataError(f"unknown dataset '{name}'; {nearest(name, SOURCES)}")
     return SOURCES[name]
 
 
