@@ -38,6 +38,10 @@ DARK = {
     **{"mark": "#c6b0fb", "mark-back": "#31274d", "plain": "#a3acb7", "plain-back": "#262d36"},
 }
 
+# Drawings are made for white paper. In the dark they are turned about, hues kept, and their black ground let through.
+PAPER = {"paper": "#ffffff", "turn": "none", "blend": "normal"}
+DARK_PAPER = {"paper": DARK["panel"], "turn": "invert(1) hue-rotate(180deg)", "blend": "screen"}
+
 # The colour of a word; the word itself always stands there too.
 TONES = {
     **dict.fromkeys(("supported", "reproduced", "better", "done"), "good"),
@@ -76,7 +80,8 @@ def _beside(name: str) -> str:
 
 def _colours() -> str:
     """The variables of both themes: the system's wish holds until the reader chooses."""
-    light, dark = ("; ".join(f"--{name}: {value}" for name, value in theme.items()) for theme in (LIGHT, DARK))
+    themes = (LIGHT | PAPER, DARK | DARK_PAPER)
+    light, dark = ("; ".join(f"--{name}: {value}" for name, value in theme.items()) for theme in themes)
     return "\n".join(
         [
             f":root {{ color-scheme: light; {light} }}",
