@@ -182,6 +182,7 @@ def contrast(first: str, second: str) -> float:
 def test_every_text_can_be_read_on_every_ground(theme):
     grounds = ("back", "panel", "head", "hover")
     pairs = [*itertools.product(("ink", "soft", "link"), grounds)]
+    pairs += [("bad", ground) for ground in grounds]  # why a cell failed
     pairs += [(tone, f"{tone}-back") for tone in ("good", "bad", "even", "open", "mark", "plain")]
     poor = {pair: contrast(theme[pair[0]], theme[pair[1]]) for pair in pairs}
     assert {pair: value for pair, value in poor.items() if value < 4.5} == {}

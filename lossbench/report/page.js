@@ -85,25 +85,25 @@
       header.setAttribute("aria-sort", "none");
       header.append(button);
     });
-    const tools = make("div", { className: "tools" });
-    if (rows.length > 5) {
-      const count = make("output", { className: "count" });
-      const input = make("input", { type: "search", placeholder: "Filter rows", autocomplete: "off" });
-      input.setAttribute("aria-label", `Filter rows: ${card.dataset.name}`);
-      const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
-      const apply = () => {
-        let shown = 0;
-        for (const row of rows) {
-          const fit = fits(texts.get(row), input.value);
-          row.classList.toggle("out", !fit);
-          shown += fit;
-        }
-        count.textContent = input.value.trim() ? `${shown} of ${rows.length} rows` : `${rows.length} rows`;
-      };
-      input.addEventListener("input", apply);
-      apply();
-      tools.append(input, count);
-    }
+    if (rows.length > 5) card.prepend(tools(card, table, rows)); // a few rows are seen at once
+  }
+
+  function tools(card, table, rows) {
+    const count = make("output", { className: "count" });
+    const input = make("input", { type: "search", placeholder: "Filter rows", autocomplete: "off" });
+    input.setAttribute("aria-label", `Filter rows: ${card.dataset.name}`);
+    const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+    const apply = () => {
+      let shown = 0;
+      for (const row of rows) {
+        const fit = fits(texts.get(row), input.value);
+        row.classList.toggle("out", !fit);
+        shown += fit;
+      }
+      count.textContent = input.value.trim() ? `${shown} of ${rows.length} rows` : `${rows.length} rows`;
+    };
+    input.addEventListener("input", apply);
+    apply();
     const copyButton = make("button", { type: "button", className: "quiet" }, "Copy CSV");
     copyButton.addEventListener("click", async () => {
       const seen = [table.tHead.rows[0], ...table.tBodies[0].rows].filter((row) => !row.classList.contains("out"));
@@ -111,8 +111,7 @@
       copyButton.textContent = (await copy(`${text}\n`)) ? "Copied" : "Not allowed";
       setTimeout(() => { copyButton.textContent = "Copy CSV"; }, 1500);
     });
-    tools.append(copyButton);
-    card.prepend(tools);
+    return make("div", { className: "tools" }, input, count, copyButton);
   }
 
   // --- the cells behind a row
@@ -146,6 +145,7 @@
       const heads = ["seed", "status", "accuracy, %", ...(compared ? ["Δ points"] : []), "seconds", "flags", "loss curve", "files"];
       const top = Math.max(...mine.flatMap((cell) => cell.curve), 1e-9);
       const body = make("tbody");
+      let first = true;
       for (const cell of mine) {
         const other = bySeed.get(cell.seed) ?? null;
         const delta = cell.accuracy === null || other === null ? null : cell.accuracy - other;
@@ -162,10 +162,12 @@
               path(cell.run, "cells", cell.key, "/record.json"), path(cell.run, "logs", cell.key, ".log")])));
         body.append(row);
         if (cell.note !== null) {
-          const log = make("pre", {}, data.notes[cell.note]);
-          log.tabIndex = 0;
-          body.append(make("tr", { className: "note" },
-            make("td", { className: "l", colSpan: heads.length }, make("p", {}, `Seed ${cell.seed}: the last that is known of it`), log)));
+          // Its last line, which mostly says why; the lines before it on demand, for the first such cell at once.
+          const text = data.notes[cell.note];
+          const log = make("pre", { tabIndex: 0 }, text);
+          const why = make("details", { open: first }, make("summary", {}, text.split("\n").at(-1)), log);
+          body.append(make("tr", { className: "note" }, make("td", { className: "l", colSpan: heads.length }, why)));
+          first = false;
         }
       }
       const left = new Set(["status", "flags", "loss curve", "files"]);
@@ -180,25 +182,29 @@
       return box;
     }
 
+    const counted = (number) => `${number} ${number === 1 ? "cell" : "cells"}`;
+
     function summary(mine) {
       const done = mine.filter((cell) => cell.status === "done");
       const known = done.filter((cell) => cell.accuracy !== null);
       const mean = known.length ? `, mean accuracy ${(known.reduce((sum, cell) => sum + cell.accuracy, 0) / known.length).toFixed(2)} %` : "";
-      return `${done.length} of ${mine.length} ${mine.length === 1 ? "cell" : "cells"} done${mean}`;
+      return `${done.length} of ${counted(mine.length)} done${mean}`;
     }
 
+    // `parts`: a group, its cells, those of the loss it is compared with (or null), and what is to be said of them.
     function show(title, parts) {
       document.getElementById("panel-title").textContent = title;
       const body = document.getElementById("panel-body");
-      body.replaceChildren(...parts.flatMap(([group, mine, others]) => [
+      body.replaceChildren(...parts.flatMap(([group, mine, others, said]) => [
         make("h3", {}, data.groups[group].loss),
-        make("p", { className: "caption" }, `${data.groups[group].where}. ${summary(mine)}.`),
+        make("p", { className: "caption" }, `${data.groups[group].where}. ${said}.`),
         cellTable(mine, others, data.groups[group].loss),
       ]));
       const runs = data.runs.length > 1 ? "Paths begin with their run folder" : `Paths are relative to ${data.runs[0]}`;
       body.append(make("p", { className: "caption" }, `${runs}; the curve is the training loss, every cell of a table on one scale.`));
       dialog.showModal();
       body.scrollTop = 0;
+      for (const log of body.querySelectorAll("pre")) log.scrollTop = log.scrollHeight; // the end of a log says most
     }
 
     const grouped = (index) => cells.filter((cell) => cell.group === index);
@@ -208,7 +214,7 @@
       const sets = indices.map(grouped);
       const paired = indices.length === 2 && indices.every((index) => data.groups[index].kind === "train");
       const losses = [...new Set(indices.map((index) => data.groups[index].loss))];
-      show(losses.join(" against "), indices.map((index, i) => [index, sets[i], paired && i === 0 ? sets[1] : null]));
+      show(losses.join(" against "), indices.map((index, i) => [index, sets[i], paired && i === 0 ? sets[1] : null, summary(sets[i])]));
     }
 
     for (const row of document.querySelectorAll("tr[data-g]")) {
@@ -240,7 +246,8 @@
       button.addEventListener("click", () => {
         const mine = cells.filter((cell) => cell.status === status);
         const indices = [...new Set(mine.map((cell) => cell.group))];
-        show(`Cells: ${status}`, indices.map((index) => [index, mine.filter((cell) => cell.group === index), null]));
+        const parts = indices.map((index) => [index, mine.filter((cell) => cell.group === index)]);
+        show(`Cells: ${status}`, parts.map(([index, part]) => [index, part, null, counted(part.length)]));
       });
       chip.replaceWith(button);
     }

@@ -20,7 +20,7 @@ from lossbench.report.blocks import Figure, Section, Table
 from lossbench.report.drill import Drill, embedded
 
 HERE = Path(__file__).parent
-WIDE = 60  # characters from which a text may break into lines
+WIDE = 44  # characters from which a text may break into lines
 
 # Every text colour has a contrast of 4.5 or more with each ground it may stand on (tests/test_page.py computes it).
 LIGHT = {
@@ -121,6 +121,8 @@ def _cell(table: Table, row: int, column: int, text: str) -> str:
     if heading == "verdict" and text:
         shown = f'<span class="badge {TONES.get(text, "plain")}">{shown}</span>'
     if heading in table.left:
+        if column == 0:  # `loss[option=1]` may break before its options, where a phone has no room for both
+            shown = shown.replace("[", "<wbr>[")
         return f'<td class="l wide">{shown}</td>' if len(text) > WIDE else f'<td class="l">{shown}</td>'
     rank = table.rank(row, column)
     said = "" if rank is None or _is(text, rank) else f' data-n="{rank:.9g}"'
