@@ -34,6 +34,10 @@ KEYS = {
 }
 
 
+class NoBrowserError(Exception):
+    """There is a program of that name, but it is no browser that runs here (a stub, a container without rights)."""
+
+
 class Browser:
     """One browser with one tab; `errors`, `requests` and `alerts` collect what the page did."""
 
@@ -55,6 +59,13 @@ class Browser:
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.alerts: list[str] = []
+        try:
+            self._attach()
+        except (OSError, TimeoutError, EOFError) as error:
+            self.close()
+            raise NoBrowserError(f"{BINARY} does not start here ({error})") from error
+
+    def _attach(self) -> None:
         pages = self.call("Target.getTargets")["targetInfos"]
         page = next(target["targetId"] for target in pages if target["type"] == "page")
         self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]

@@ -6,7 +6,7 @@ import itertools
 import subprocess
 
 import pytest
-from browser import BINARY, Browser
+from browser import BINARY, Browser, NoBrowserError
 from conftest import SMALL, command, write_loss
 
 pytestmark = [
@@ -47,7 +47,10 @@ def page(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("profile"))
+    try:
+        browser = Browser(tmp_path_factory.mktemp("profile"))
+    except NoBrowserError as error:
+        pytest.skip(str(error))
     yield browser
     browser.close()
 

@@ -124,17 +124,18 @@ class Drill:
         return places if all(len(self._of(found)) == 1 for found in places) else []
 
     def _claimed(self, claim: Claim) -> list[Place]:
-        """The places of a claim: what is said to be better, then what it is compared with."""
-        known = [place for place, _ in self._by_experiment.get(claim.experiment, [])]
-        if claim.width is not None:
-            known = [
-                place
-                for place in known
-                if place.width == (minimum_width(place.classes or 0) if claim.width == "min" else claim.width)
-            ]
+        """The places of a claim that names its losses: what is said to be better, then what it is compared with."""
+        # A claim about all variants of a loss names none of them: only who resolves it knows its places.
+        said = [claim.better, claim.than, *(getattr(claim, "equivalent", None) or ())]
+        classes = getattr(claim, "classes", None)
+        known = [
+            place
+            for place, _ in self._by_experiment.get(claim.experiment, [])
+            if _width(claim, place) in (None, place.width) and classes in (None, place.classes)
+        ]
         if claim.metric == "step_seconds":
             return [place for place in known if place.kind == "timing"]
-        sides = (claim.better, claim.than)
+        sides = dict.fromkeys(loss for loss in said if loss is not None)
         return [place for loss in sides for place in known if place.kind == "train" and place.loss == loss]
 
     def _run_of(self, key: str, status: str | None) -> int:
@@ -175,6 +176,10 @@ def embedded(payload: Mapping[str, Any]) -> str:
 def _place(cell: Cell) -> Place:
     loss = cell.label if cell.kind != "timing" else None
     return Place(cell.experiment, loss, cell.width, cell.classes, cell.dataset.label, cell.backbone.label, cell.kind)
+
+
+def _width(claim: Claim, place: Place) -> int | None:
+    return minimum_width(place.classes or 0) if claim.width == "min" else claim.width
 
 
 def _titled(place: Place) -> dict[str, Any]:

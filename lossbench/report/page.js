@@ -218,7 +218,8 @@
     }
 
     for (const row of document.querySelectorAll("tr[data-g]")) {
-      const cell = row.cells[0];
+      const heads = [...row.closest("table").tHead.rows[0].cells].map(shownText);
+      const cell = row.cells[Math.max(0, heads.indexOf("loss"))];
       const button = make("button", { type: "button", className: "open", title: "Show its cells" }, ...cell.childNodes);
       button.setAttribute("aria-haspopup", "dialog");
       cell.append(button);
@@ -260,16 +261,26 @@
   function follow() {
     const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
     const seen = new Set();
-    const order = [...links.keys()];
-    const watch = new IntersectionObserver((changes) => {
-      for (const change of changes) seen[change.isIntersecting ? "add" : "delete"](change.target.id);
-      const here = order.find((slug) => seen.has(slug));
+    // The last sections cannot reach the top of the window: what the reader asked for is where they are.
+    const asked = () => {
+      const section = document.getElementById(location.hash.slice(1));
+      const atEnd = scrollY + innerHeight >= root.scrollHeight - 2;
+      return atEnd && section && links.has(section.id) && section.getBoundingClientRect().top >= 0 ? section.id : null;
+    };
+    const update = () => {
+      const here = asked() ?? [...links.keys()].find((slug) => seen.has(slug));
       if (!here) return;
       for (const [slug, link] of links) {
         if (slug === here) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
       }
+    };
+    const watch = new IntersectionObserver((changes) => {
+      for (const change of changes) seen[change.isIntersecting ? "add" : "delete"](change.target.id);
+      update();
     }, { rootMargin: "-10% 0px -60% 0px" });
     for (const section of document.querySelectorAll("main > section")) watch.observe(section);
+    addEventListener("scrollend", update);
+    addEventListener("hashchange", update);
   }
 
   document.addEventListener("DOMContentLoaded", () => {

@@ -39,8 +39,9 @@ DARK = {
 }
 
 # Drawings are made for white paper. In the dark they are turned about, hues kept, and their black ground let through.
-PAPER = {"paper": "#ffffff", "turn": "none", "blend": "normal"}
-DARK_PAPER = {"paper": DARK["panel"], "turn": "invert(1) hue-rotate(180deg)", "blend": "screen"}
+# `shade` is the shadow at the edge of a table that goes on.
+PAPER = {"paper": "#ffffff", "turn": "none", "blend": "normal", "shade": "#e2e7ed"}
+DARK_PAPER = {"paper": DARK["panel"], "turn": "invert(1) hue-rotate(180deg)", "blend": "screen", "shade": "#05070a"}
 
 # The colour of a word; the word itself always stands there too.
 TONES = {
@@ -121,7 +122,7 @@ def _cell(table: Table, row: int, column: int, text: str) -> str:
     if heading == "verdict" and text:
         shown = f'<span class="badge {TONES.get(text, "plain")}">{shown}</span>'
     if heading in table.left:
-        if column == 0:  # `loss[option=1]` may break before its options, where a phone has no room for both
+        if heading == "loss":  # `name[option=1]` may break before its options, where a phone has no room for both
             shown = shown.replace("[", "<wbr>[")
         return f'<td class="l wide">{shown}</td>' if len(text) > WIDE else f'<td class="l">{shown}</td>'
     rank = table.rank(row, column)
