@@ -78,6 +78,8 @@ def imports_of(path: Path) -> set[str]:
         ("report/sections", ["report", "stats"]),
         ("report/figures", ["report"]),
         ("report/render", ["report"]),
+        ("report/page", ["report"]),
+        ("report/drill", ["report", "schema", "store", "text", "theory"]),
     ],
 )
 def test_modules_import_only_what_the_architecture_allows(module, may_import):

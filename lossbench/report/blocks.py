@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+# What a row of finished text may end a number with, and by how much that multiplies it.
+FACTORS = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "ms": 1e-3, "µs": 1e-6, "min": 60.0, "h": 3600.0}
+_NUMBER = re.compile(r"(?P<less><\s*)?(?P<number>[+-]?\d[\d ,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(?P<unit>[^\W\d]+)?")
 
 
 @dataclass(frozen=True)
@@ -15,18 +22,79 @@ class Prose:
 
 
 @dataclass(frozen=True)
+class Place:
+    """The cells behind a row: those of `loss` at a point of an experiment. None stands for any."""
+
+    experiment: str
+    loss: str | None = None
+    width: int | None = None
+    classes: int | None = None
+    dataset: str | None = None
+    backbone: str | None = None
+    kind: str = "train"
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], *, loss: str | None = None, kind: str = "train") -> Place:
+        """The place of a row that names its point and loss; `loss` asks for another loss at the same point."""
+        return cls(
+            str(row["experiment"]),
+            loss or row["loss"],
+            int(row["width"]),
+            int(row["classes"]),
+            row["dataset"],
+            row["backbone"],
+            kind,
+        )
+
+
+@dataclass(frozen=True)
 class Table:
-    """Rows of finished text under `columns`: numbers are already words. Columns outside `left` hold numbers."""
+    """Rows of finished text under `columns`: numbers are already words. Columns outside `left` hold numbers.
+
+    `places` names the cells behind each row (the loss first, then what it is compared with); no places, no drill-down.
+    `order` gives, by column, the number that each row is sorted by, where the text does not begin with it.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
     left: frozenset[str] = frozenset()
+    places: tuple[tuple[Place, ...], ...] = ()
+    order: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, str]], *, left: Sequence[str], caption: str = "") -> Table:
+    def of(
+        cls,
+        rows: Sequence[Mapping[str, str]],
+        *,
+        left: Sequence[str],
+        caption: str = "",
+        places: Sequence[Sequence[Place]] = (),
+        order: Mapping[str, Sequence[float | None]] | None = None,
+    ) -> Table:
         """A table of one or more rows that have the same keys; the keys are its columns."""
-        return cls(tuple(rows[0]), tuple(tuple(row.values()) for row in rows), caption, frozenset(left))
+        return cls(
+            tuple(rows[0]),
+            tuple(tuple(row.values()) for row in rows),
+            caption,
+            frozenset(left),
+            tuple(tuple(found) for found in places),
+            tuple((column, tuple(values)) for column, values in (order or {}).items()),
+        )
+
+    def rank(self, row: int, column: int) -> float | None:
+        """The number by which a cell of a number column is sorted; None for "–" and other words, which come last."""
+        stated = dict(self.order).get(self.columns[column])
+        value = leading_number(self.rows[row][column]) if stated is None else stated[row]
+        return value if value is not None and math.isfinite(value) else None
+
+
+def leading_number(text: str) -> float | None:
+    """The number that a finished text begins with: `+0.25 [+0.04, +0.47]`, `< 0.001`, `9 (min)`, `1.5 MiB`."""
+    if not (found := _NUMBER.match(text.strip().replace("−", "-"))):
+        return None
+    value = float(re.sub(r"[ ,]", "", found["number"])) * FACTORS.get(found["unit"] or "", 1.0)
+    return value / 2 if found["less"] else value
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,10 @@
-"""Sections → Markdown and one offline HTML page. Nothing here knows a statistic."""
+"""Sections → Markdown, and the page that `page` builds. Nothing here knows a statistic."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
-from pathlib import Path
 
-import jinja2
 import tabulate
 
 from lossbench.report.analysis import Results
@@ -36,13 +33,9 @@ def markdown(results: Results, sections: Sequence[Section]) -> str:
 
 def html(results: Results, sections: Sequence[Section]) -> str:
     """The report as one page that needs no network; all text is escaped."""
-    return _template().render(
-        title=results.outline.title,
-        suite=results.outline.name,
-        profile=results.outline.profile,
-        statuses=sorted(results.statuses.items()),
-        sections=sections,
-    )
+    from lossbench.report import page
+
+    return page.html(results, sections)
 
 
 def figures(sections: Sequence[Section]) -> Iterator[Figure]:
@@ -61,21 +54,3 @@ def _pipe_table(table: Table) -> str:
 def _escape(text: str) -> str:
     """Text that Markdown shows as it is; what needs no escape keeps its plain look (`w_softmax[alpha=1.5]`)."""
     return re.sub(r"([\\`*<>|]|(?<!\w)_|_(?!\w)|(?<=\])\()", r"\\\1", text.replace("\n", " "))
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["kind"] = lambda block: type(block).__name__
-    environment.filters["inline_svg"] = _inline
-    return environment.from_string((Path(__file__).parent / "report.html.j2").read_text(encoding="utf-8"))
-
-
-def _inline(figure: Figure) -> str:
-    """The drawing alone, without the XML prologue (which names an outside address), its ids made its own."""
-    svg = figure.svg[figure.svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\b(id="|url\(#|href="#)', lambda found: f"{found[1]}{figure.name}-", svg)
-    import markupsafe
-
-    return markupsafe.Markup(svg)

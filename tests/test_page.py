@@ -1,0 +1,250 @@
+"""report.html in a real browser: a small real run is opened by its file, then clicked, typed into and printed."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+
+import pytest
+from browser import BINARY, Browser, NoBrowserError
+from conftest import SMALL, command, write_loss
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BINARY is None, reason="no Chromium here (Debian: apt-get install chromium)"),
+]
+
+TITLE = "<script>alert(1)</script><b>bold</b> & 'quoted'"
+SUITE = (
+    SMALL.replace('"A small suite"', f'"{TITLE}"')
+    .replace('"w_softmax"]', '"w_softmax", "center", "breaks"]')
+    .replace("seeds = 2", "seeds = 3")
+    .replace("widths = [8]", "widths = [4, 9, 12]")
+)
+ROWS = "[...document.querySelectorAll('#comparisons tbody tr')]"
+OPEN = "document.getElementById('panel').open"
+PANEL = "document.getElementById('panel').innerText"
+
+
+def column(index: int) -> str:
+    return f"{ROWS}.map(row => row.cells[{index}].textContent)"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The page of a real run in which one loss breaks, with words in its log that try to become markup."""
+    folder = tmp_path_factory.mktemp("page")
+    forward = "if self.calls > 4: print('</script><script>alert(2)</script>'); raise RuntimeError('<i>broken</i>')"
+    write_loss(folder, "breaks", forward)
+    (folder / "suite.toml").write_text(SUITE)
+    ran = subprocess.run(
+        command("run", "suite.toml", "-j", "2"), cwd=folder, capture_output=True, text=True, check=False
+    )
+    found = folder / "reports" / "report.html"
+    assert found.exists(), ran.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    try:
+        browser = Browser(tmp_path_factory.mktemp("profile"))
+    except NoBrowserError as error:
+        pytest.skip(str(error))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def browser(started, page):
+    """The page, freshly opened on a desk in the light."""
+    started.size(1280, 900)
+    started.scheme("light")
+    started.open(page)
+    yield started
+    started.run("0")  # lets what the page has still to say come in
+    assert started.errors == []
+    assert started.alerts == []
+    assert set(started.requests) == {page.as_uri()}
+    started.run("localStorage.clear()")
+
+
+def test_it_opens_quietly_and_a_title_stays_text(browser):
+    assert browser.run("document.title") == TITLE
+    assert browser.run("document.querySelector('h1').textContent") == TITLE
+    assert browser.run("document.querySelectorAll('h1 *, main script, main b b').length") == 0
+
+
+def test_a_column_is_sorted_by_mouse_and_by_keyboard_with_gaps_last(browser):
+    heading = "#comparisons th:nth-child(3)"
+    before = browser.run(column(2))
+    assert "–" in before  # the loss that breaks has no accuracy
+    state = f"document.querySelector('{heading}').getAttribute('aria-sort')"
+    browser.click(f"{heading} button")
+    assert browser.run(state) == "ascending"
+    known = [float(text) for text in before if text != "–"]
+    gaps = ["–"] * before.count("–")
+    assert [text if text == "–" else float(text) for text in browser.run(column(2))] == [*sorted(known), *gaps]
+    browser.run(f"document.querySelector('{heading} button').focus()")
+    browser.press("Enter")
+    assert browser.run(state) == "descending"
+    falling = [*sorted(known, reverse=True), *gaps]
+    assert [text if text == "–" else float(text) for text in browser.run(column(2))] == falling
+    browser.press(" ")
+    assert browser.run(state) == "none"
+    assert browser.run(column(2)) == before
+
+
+def test_widths_are_sorted_as_numbers(browser):
+    browser.click("#comparisons th:nth-child(2) button")
+    assert browser.run(column(1)) == ["4"] * 4 + ["9 (min)"] * 4 + ["12"] * 4
+
+
+def test_rows_are_filtered_as_one_types(browser):
+    box = "#comparisons input[type=search]"
+    count = "document.querySelector('#comparisons output').textContent"
+    visible = f"{ROWS}.filter(row => row.offsetHeight).length"
+    assert browser.run(count) == "12 rows"
+    browser.click(box)
+    browser.type("SOFTMAX -w_soft")
+    assert (browser.run(visible), browser.run(count)) == (3, "3 of 12 rows")
+    browser.type(" nothing")
+    assert (browser.run(visible), browser.run(count)) == (0, "0 of 12 rows")
+
+
+def test_a_click_on_a_row_shows_its_cells_and_escape_closes(browser):
+    browser.click("#comparisons tbody tr:nth-child(2) td:nth-child(4)")
+    assert browser.run(OPEN)
+    text = browser.run(PANEL)
+    assert text.startswith("w_softmax against softmax")
+    assert browser.run("document.querySelectorAll('#panel tbody tr').length") == 6
+    assert browser.run("document.querySelectorAll('#panel .spark polyline[points]').length") == 6
+    assert "/record.json" in text
+    assert "Δ points" in text
+    browser.press("Escape")
+    assert not browser.run(OPEN)
+    assert browser.run("document.activeElement.textContent") == "w_softmax"
+
+
+def test_the_panel_says_what_the_records_say(browser, page):
+    from lossbench import load_records
+
+    frame = load_records(page.parent.parent / "runs" / "small")
+    mine = frame[(frame["label"] == "center") & (frame["width"] == 9)].sort_values("seed")
+    browser.click("#accuracy tbody tr:nth-child(7) td:nth-child(2)")
+    shown = browser.run(
+        "[...document.querySelectorAll('#panel tbody tr')].map(row => [...row.cells].map(c => c.innerText))"
+    )
+    assert [row[2] for row in shown] == [f"{value:.2f}" for value in mine["accuracy"]]
+    for row, key in zip(shown, mine["key"], strict=True):
+        assert row[-1].split() == [f"cells/{key}/record.json", f"logs/{key}.log"]
+        assert (page.parent.parent / "runs" / "small" / "cells" / key / "record.json").exists()
+        assert (page.parent.parent / "runs" / "small" / "logs" / f"{key}.log").exists()
+    browser.press("Escape")
+
+
+def test_rows_are_reached_and_opened_by_keyboard(browser):
+    browser.run("document.querySelector('#comparisons tbody button.open').focus()")
+    browser.press("ArrowDown")
+    assert browser.run("document.activeElement.textContent") == "w_softmax"
+    browser.press("Enter")
+    assert browser.run(OPEN)
+    assert browser.run("document.getElementById('panel').contains(document.activeElement)")
+    browser.press("Escape")
+    assert not browser.run(OPEN)
+    assert browser.run("document.activeElement.textContent") == "w_softmax"
+
+
+def test_the_first_tab_stop_skips_to_the_report(browser):
+    browser.press("Tab")
+    assert browser.run("document.activeElement.className") == "skip"
+    assert browser.run("document.activeElement.getBoundingClientRect().left") >= 0
+    browser.press("Enter")
+    assert browser.run("document.activeElement.id") == "report"
+
+
+def test_cells_that_failed_are_one_click_away_with_the_end_of_their_logs(browser):
+    browser.click(".chips button.bad")
+    text = browser.run(PANEL)
+    assert text.startswith("Cells: failed")
+    assert "<i>broken</i>" in text
+    assert "</script><script>alert(2)</script>" in text
+    assert browser.run("document.querySelectorAll('#panel i, #panel script').length") == 0
+    browser.click("#panel-close")
+    assert not browser.run(OPEN)
+
+
+def test_the_theme_follows_the_system_until_the_reader_chooses_and_is_remembered(browser, page):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = browser.run(ground)
+    browser.scheme("dark")
+    dark = browser.run(ground)
+    assert dark != light
+    browser.click("#theme-toggle")
+    assert browser.run(ground) == light
+    browser.open(page)
+    assert browser.run(ground) == light
+    browser.click("#theme-toggle")
+    assert browser.run(ground) == dark
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_a_phone_scrolls_tables_not_the_page(browser, width):
+    browser.size(width, 740, phone=True)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    browser.click("#comparisons tbody tr:nth-child(2) button.open")
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.run("document.getElementById('panel').getBoundingClientRect().right") <= width
+    assert browser.run(
+        "document.getElementById('panel-body').scrollWidth <= document.getElementById('panel-body').clientWidth"
+    )
+    browser.press("Escape")
+
+
+def test_paper_has_every_row_and_no_buttons(browser):
+    browser.click("#comparisons input[type=search]")
+    browser.type("center")
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.run(f"{ROWS}.every(row => row.offsetHeight)")
+    assert browser.run("[...document.querySelectorAll('.tools, nav, #theme-toggle')].every(e => !e.offsetHeight)")
+    assert browser.pdf().startswith(b"%PDF")
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_tables_stay_readable_without_javascript(browser, page):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(page)
+        assert browser.run("document.querySelectorAll('main button').length") == 0
+        assert browser.run(f"{ROWS}.every(row => row.offsetHeight)")
+        assert browser.run("document.querySelector('#theme-toggle').offsetHeight") == 0
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_no_script_but_the_page_s_own_can_run_and_nothing_can_be_loaded(started, page):
+    started.open(page)
+    started.run(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
+    )
+    started.run(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=\"file:///none.png\" onerror=\"window.ran = 2\">')"
+    )
+    assert started.run("new Promise(done => setTimeout(() => done(typeof window.ran), 200))") == "undefined"
+    assert started.run("fetch('https://example.org').then(() => 'loaded', () => 'refused')") == "refused"
+    assert [address for address in started.requests if not address.startswith("file:")] == []
+
+
+def test_headings_landmarks_and_names_are_in_order(browser):
+    levels = browser.run(
+        "[...document.querySelectorAll('body > :not(dialog) :is(h1,h2,h3,h4)')].map(h => +h.tagName[1])"
+    )
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    for landmark in ("header", "nav[aria-label]", "main"):
+        assert browser.run(f"document.querySelectorAll('{landmark}').length") == 1
+    unnamed = "[...document.querySelectorAll('button, input, [role=region], [role=img]')]"
+    assert browser.run(f"{unnamed}.filter(e => !e.textContent.trim() && !e.getAttribute('aria-label')).length") == 0
+    ids = browser.run("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
