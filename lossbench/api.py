@@ -9,12 +9,12 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lossbench.data import count_classes, data_folder, load_dataset
-from lossbench.errors import DataError, MissingDataError, RunError, StoreError, SuiteError, nearest
+from lossbench.errors import DataError, LossbenchError, MissingDataError, RunError, StoreError, SuiteError, nearest
 from lossbench.labels import parse_label
-from lossbench.plan import plan, select, unique
+from lossbench.plan import parse_shard, plan, select, shard, unique
 from lossbench.registry import Registry
 from lossbench.schema import Cell, Spec, Suite
 from lossbench.store import Store, load_records
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from lossbench.data.cache import Progress
     from lossbench.engines.local import Event, Server
+    from lossbench.engines.ray import Cluster
     from lossbench.forecast import Forecast
     from lossbench.report import Report
 
@@ -93,9 +94,10 @@ def prepare(
     backbones: Sequence[str] = (),
     widths: Sequence[int] = (),
     seeds: Sequence[int] = (),
+    shard: str | None = None,
     progress: Progress = lambda name, done, total: None,
 ) -> Job:
-    """Read and plan a suite; nothing is trained. Filters choose cells by label or name.
+    """Read and plan a suite; nothing is trained. Filters choose cells by label or name, `shard` ("2/8") a part of them.
 
     Datasets that are read for the first time are prepared, which `progress` hears of.
     """
@@ -121,7 +123,7 @@ def prepare(
         wanted = {"losses": losses, "datasets": datasets, "backbones": backbones, "widths": widths, "seeds": seeds}
         asked = "; ".join(f"{key} {', '.join(map(str, value))}" for key, value in wanted.items() if value)
         raise SuiteError(f"{path}: no cell fits {asked}; `lossbench plan {suite}` shows the cells there are")
-    return Job(parsed, registry, folder, cells, unique(chosen))
+    return Job(parsed, registry, folder, cells, _part(unique(chosen), shard))
 
 
 def predict(job: Job, cells: list[Cell], jobs: int | None = None, server: Server | None = None) -> Forecast:
@@ -157,6 +159,10 @@ def run(
     force: bool = False,
     retry_failed: bool = False,
     fail_fast: bool = False,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    cpus_per_cell: float | None = None,
+    gpus_per_cell: float = 0,
     on_event: Callable[[Event], None] = lambda event: None,
     on_start: Callable[[Job, list[Cell]], None] = lambda job, todo: None,
     notify: Callable[[str], None] = lambda text: None,
@@ -166,9 +172,11 @@ def run(
     """Train what is missing of a suite in `out` (default runs/<name>) and write its report to `reports` (None: none).
 
     `selection` is what `prepare` takes: profile, data, plugins, and the filters losses, datasets, backbones, widths,
-    seeds. `timeout` is in seconds a cell, `memory` in bytes; cells keep their state every `checkpoint` seconds.
+    seeds, and shard (a part of a suite writes no report). `timeout` is in seconds a cell, `memory` in bytes; cells keep
+    their state every `checkpoint` seconds. With `engine` "ray" cells run on the Ray cluster at `address` (default:
+    $RAY_ADDRESS, else one that is started here), each with so many CPUs (default: its threads) and GPUs.
     """
-    from lossbench.engines import local
+    from lossbench.engines import local, ray
 
     job = prepare(suite, progress=on_prepare, **selection)
     for name, why in job.suite.outline.missing.items():
@@ -181,29 +189,35 @@ def run(
                 notify(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
     todo = _to_do(job.chosen, records, force=force, retry_failed=retry_failed)
     if todo:
-        with local.serving(todo, job.registry) as server:
+        with contextlib.ExitStack() as engines:
+            if engine == "local":
+                local.gpu_places(todo)
+            server = engines.enter_context(local.serving(todo, job.registry))
             if problems := local.preflight(server, todo, job.registry, job.data):
                 raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
+            asked: dict[str, Any] = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
+            cluster = engines.enter_context(_cluster(engine, address, todo, notify=notify, **asked))
+            at_once = jobs or (cluster.size() if cluster else available_cores())
             if sum(cell.schedule.steps for cell in todo if cell.kind != "timing") > FORECAST_STEPS:
-                notify(_opening(suite, job, predict(job, todo, jobs, server)))
+                notify(_opening(suite, job, predict(job, todo, at_once, server)))
             store.prepare(job.suite, job.cells)
             store.sweep_staging()
             on_start(job, todo)
+            how: dict[str, Any] = {
+                "registry": job.registry,
+                "data": job.data,
+                "on_event": on_event,
+                "timeout": timeout,
+                "memory": memory,
+                "checkpoint": checkpoint,
+                "fail_fast": fail_fast,
+                "redo": frozenset(cell.key for cell in todo if cell.key in records),
+            }
             try:
-                local.execute(
-                    todo,
-                    store,
-                    server,
-                    registry=job.registry,
-                    data=job.data,
-                    jobs=jobs or available_cores(),
-                    on_event=on_event,
-                    timeout=timeout,
-                    memory=memory,
-                    checkpoint=checkpoint,
-                    fail_fast=fail_fast,
-                    redo=frozenset(cell.key for cell in todo if cell.key in records),
-                )
+                if cluster:
+                    ray.execute(todo, store, cluster, jobs=jobs, data_given=bool(selection.get("data")), **how)
+                else:
+                    local.execute(todo, store, server, jobs=at_once, **how)
             except StoreError as error:
                 raise RunError(str(error)) from error
     else:
@@ -213,11 +227,22 @@ def run(
     statuses = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in job.chosen}
     unfinished = [(cell, statuses[cell.key]) for cell in job.chosen if statuses[cell.key] != "done"]
     report = None
-    if reports is not None:
+    if reports is not None and not selection.get("shard"):
         from lossbench.report import write
 
         report = write([store.root], reports)
     return RunResult(store.root, statuses, unfinished, job.suite.outline.missing, report)
+
+
+def _cluster(
+    engine: str, address: str | None, cells: list[Cell], **asked: Any
+) -> contextlib.AbstractContextManager[Cluster | None]:
+    """The cluster that an engine runs on; None is this machine alone."""
+    from lossbench.engines import ray
+
+    if engine not in ("local", "ray"):
+        raise LossbenchError(f"there is no engine '{engine}'; {nearest(engine, ('local', 'ray'))}")
+    return ray.connected(address, cells, **asked) if engine == "ray" else contextlib.nullcontext()
 
 
 def available_cores() -> int:
@@ -241,7 +266,7 @@ def with_data(
             raise
         except DataError as error:
             raise SuiteError(f"{dataset.where}: {error}") from error
-        return replace(dataset, source=f"{dataset.source}-{found.version}")
+        return replace(dataset, source=found.version)  # the arrays themselves, however they were read
 
     here, missing = [], {}
     for experiment in suite.experiments:
@@ -271,6 +296,16 @@ def _to_do(cells: list[Cell], records: dict[str, Any], *, force: bool, retry_fai
     if retry_failed:
         return [cell for cell in cells if cell.key in records and records[cell.key]["status"] in RETRIED]
     return [cell for cell in cells if cell.key not in records]
+
+
+def _part(cells: list[Cell], written: str | None) -> list[Cell]:
+    if written is None:
+        return cells
+    try:
+        part, parts = parse_shard(written)
+    except ValueError as error:
+        raise SuiteError(f"--shard: {error}") from error
+    return shard(cells, part, parts)
 
 
 def _labels(written: Sequence[str], cells: Sequence[Cell], registry: Registry) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from lossbench import cli_data, screen
+from lossbench.cli_engine import engine_of, engine_options
 from lossbench.errors import LossbenchError, RunError, StoreError
 from lossbench.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
 
@@ -56,7 +57,7 @@ def cli() -> None:
     lossbench info loss w_softmax       one of them, with its options
     lossbench check                     do they keep the contract of a loss?
     lossbench new loss my_loss          write losses/my_loss.py, ready to be changed
-    lossbench data list                 the data sets: which are here, how to have the others
+    lossbench data list                 the datasets: which are here, how to have the others
     """
 
 
@@ -75,6 +76,7 @@ selecting = _together(
     click.option("-b", "--backbone", "backbones", multiple=True, metavar="NAME", help="Only these backbones."),
     click.option("-w", "--width", "widths", multiple=True, type=click.IntRange(min=1), help="Only these FC widths."),
     click.option("--seed", "seeds", multiple=True, type=click.IntRange(min=0), help="Only these seeds."),
+    click.option("--shard", metavar="I/N", help="Only part I of N: as good as equal parts, for job arrays."),
     click.option("--profile", metavar="NAME", help="The suite at another scale, as it defines it."),
     click.option("--data", metavar="DIR", help="Where datasets lie [$LOSSBENCH_DATA, else the user's cache]."),
     click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/."),
@@ -85,6 +87,7 @@ out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<su
 @cli.command()
 @click.argument("suite")
 @selecting
+@engine_options
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Cells at a time [the number of cores].")
 @click.option("--timeout", metavar="10m", help="Kill a cell that takes longer (s, m or h).")
 @click.option("--memory", metavar="4GiB", help="Kill a cell that holds more (KiB, MiB or GiB).")
@@ -120,6 +123,7 @@ def run(
     from lossbench import api, progress
 
     seconds, every, most = _seconds(timeout), _seconds(checkpoint, "--checkpoint"), _bytes(memory)
+    engine = engine_of(selection)
     if force and retry_failed:
         raise click.UsageError("--force and --retry-failed exclude each other.")
     if dry_run:
@@ -141,6 +145,7 @@ def run(
             on_start=watch.start,
             notify=watch.say,
             on_prepare=watch.prepare,
+            **engine,
             **selection,
         )
     if not quiet:
@@ -262,6 +267,20 @@ def report(runs: tuple[str, ...], reports: str) -> None:
     from lossbench.report import write
 
     screen.show_report(write([_run_folder(run) for run in runs], reports))
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN…")
+@click.option("-o", "--out", metavar="DIR", required=True, help="The run folder to make, or to add to.")
+def merge(runs: tuple[str, ...], out: str) -> None:
+    """Bring the records of RUN… (runs of one suite: shards, or several machines) together in one run folder.
+
+    Records that contradict each other are refused before anything is written. Exit code 0: merged. 2: refused.
+    """
+    from lossbench.merge import merge
+
+    done = merge([_run_folder(run) for run in runs], out, lambda text: click.echo(f"lossbench: {text}", err=True))
+    click.echo(f"{done.folder}: {done.copied} records merged, {done.kept} were there, {done.missing} cells have none")
 
 
 @cli.command()

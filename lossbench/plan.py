@@ -64,6 +64,46 @@ def select(
     return [cell for cell in cells if id(cell) in kept or (cell.kind == "warm" and cell.key in needed)]
 
 
+def parse_shard(text: str) -> tuple[int, int]:
+    """What `--shard 2/8` means; ValueError otherwise."""
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise ValueError(f"'{text}' is not a shard I/N with 1 ≤ I ≤ N, such as 2/8")
+    return int(part), int(parts)
+
+
+def shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
+    """Part number `part` (from 1) of `parts` of the cells (one a key), in their order.
+
+    Every cell is in just one part, whatever the order of `cells`. A warm start and all that need it stay together, and
+    so do the losses that are compared at one seed; such groups go, largest first, to the part with the fewest steps.
+    """
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(_kin(cell), []).append(cell)
+    cost = {name: sum(map(_steps, group)) for name, group in groups.items()}
+    loads = [0] * parts
+    mine: set[str] = set()
+    for name in sorted(groups, key=lambda name: (-cost[name], name)):
+        lightest = loads.index(min(loads))
+        loads[lightest] += cost[name]
+        if lightest == part - 1:
+            mine |= {cell.key for cell in groups[name]}
+    return [cell for cell in cells if cell.key in mine]
+
+
+def _kin(cell: Cell) -> str:
+    """A name that the cells of one group share: that of their warm start, or of all that decides them but the loss."""
+    if cell.kind == "warm":
+        return cell.key
+    return cell.warm_cell().key if cell.warm else replace(cell, losses=(), key="").key
+
+
+def _steps(cell: Cell) -> int:
+    """Optimizer steps, the measure of a cell's work."""
+    return cell.timing.rounds * cell.timing.steps * len(cell.losses) if cell.timing else cell.schedule.steps
+
+
 def _accuracy_cells(experiment: Experiment) -> Iterator[Cell]:
     for seed in experiment.seeds:
         for grid_point in _grid(experiment, seed):

@@ -34,8 +34,8 @@ CellKind = Literal["train", "warm", "timing"]
 class Spec:
     """A plugin with all its options decided.
 
-    `label` is how people write it, `source` the hash of its file (and, for a dataset, the version of its arrays),
-    `where` the suite's key that named it.
+    `label` is how people write it, `source` the hash of its file (of a dataset the digest of its arrays), `where` the
+    suite's key that named it.
     """
 
     name: str

@@ -202,7 +202,7 @@ def _close_window(course: Course, trainee: Trainee, step: int) -> None:
 
 def _dataset(cell: Cell, registry: Registry, data: Path) -> Dataset:
     dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
-    if not cell.dataset.source.endswith(dataset.version):
+    if cell.dataset.source != dataset.version:
         raise PluginError(
             f"{cell.dataset.label}: its data has changed since this run was planned; run the command again"
         )

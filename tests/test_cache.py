@@ -127,6 +127,7 @@ def test_a_kill_halfway_leaves_nothing_that_looks_whole(tmp_path, counted):
     assert not [path for path in (tmp_path / "prepared").iterdir() if not path.name.startswith(".")]
     found, _ = counted()
     assert len(found.train) == 30
+    assert len(list((tmp_path / "prepared").iterdir())) == 1  # what the killed process left is gone
 
 
 def test_a_folder_that_holds_its_own_prepared_data_is_not_prepared_again(tmp_path):

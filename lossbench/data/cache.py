@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -71,7 +72,8 @@ def classes_of(folder: Path) -> int | None:
 
 def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, progress: Progress) -> Dataset:
     """Write what a plugin loaded as arrays under `folder`, and open it from there."""
-    staging = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
+    _sweep(folder.parent)
+    staging = folder.with_name(f".{folder.name}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
     digest = hashlib.sha256()
     states = {str(path): _state(path) for path in dataset.sources}  # before reading: a change meanwhile counts
     try:
@@ -106,6 +108,14 @@ def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, pro
     if found is None:
         raise DataError(f"{folder}: the data changed while it was being prepared; try again")
     return replace(found, sources=dataset.sources)
+
+
+def _sweep(prepared: Path) -> None:
+    """Delete what processes of this machine that were killed left half-made."""
+    for staged in prepared.glob(f".*-{socket.gethostname()}-*-*"):
+        pid = staged.name.split("-")[-2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(staged, ignore_errors=True)
 
 
 def _home(root: Path) -> Path:
