@@ -42,7 +42,7 @@ def write(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -
     files: dict[str, bytes] = {
         "summary.md": render.markdown(results, parts).encode(),
         "report.html": render.html(results, parts).encode(),
-        "records.csv": results.records_csv().encode(),
+        "records.csv": results.plain_records.to_csv(index=False, lineterminator="\n").encode(),
         "comparisons.csv": results.comparisons.to_csv(index=False, lineterminator="\n").encode(),
         "claims.csv": results.claims.to_csv(index=False, lineterminator="\n").encode(),
     }

@@ -268,16 +268,22 @@ def published(results: Results) -> Section:
         {
             "experiment": row["experiment"],
             "loss": row["loss"],
-            "M": words.width(row),
-            "published, %": f"{results.outline.published[row['experiment']][row['loss']]:.2f}",
-            "measured, %": words.number(row["accuracy"]),
+            "M": str(row["width"]),
+            "published, %": words.number(row["published"]),
+            "measured, %": words.number(row["mean"]),
+            "one more run [95 %]": words.interval(row["low"], row["high"]),
             "n": str(row["n"]),
+            "verdict": row["verdict"],
+            "differs": row["differs"] or words.DASH,
         }
-        for row in results.main.to_dict("records")
-        if row["n"] and row["loss"] in results.outline.published.get(row["experiment"], {})
+        for row in results.published.to_dict("records")
     ]
-    caption = "The protocols differ in scale: the numbers stand side by side, not as a test."
-    table = Table.of(rows, left=["experiment", "loss"], caption=caption) if rows else None
+    caption = (
+        "The interval is where one more of our cells would fall. reproduced: what was published lies in it, and it is "
+        f"no wider than ±{results.outline.margin:g} points; underpowered: it is wider; above, below: ours are above or "
+        "below; not comparable: the protocols differ as listed, and the numbers only stand side by side."
+    )
+    table = Table.of(rows, left=["experiment", "loss", "verdict", "differs"], caption=caption) if rows else None
     return Section("published", "Published against measured", (table,) if table else ())
 
 
