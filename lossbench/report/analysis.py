@@ -24,6 +24,7 @@ from lossbench.report.points import (
     Point,
     contrast,
     converged_at,
+    paired_values,
     place,
     points,
     time_contrast,
@@ -41,6 +42,7 @@ BULKY = ("curve", "angles", "rounds", "timing", "environment", "error")  # of a 
 COMPARISON_COLUMNS = [
     *("experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
     *("verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"),
+    *("wins", "ties", "p_equivalent", "p_flip"),  # of accuracies
 ]
 
 
@@ -143,9 +145,25 @@ class Results:
         families: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in rows:
             families.setdefault((row["experiment"], row["metric"]), []).append(row)
-        for family in families.values():
+        for (_, metric), family in families.items():
             decide(family)
+            if metric == "accuracy":
+                self._without_a_distribution(family)
         return frame_of(rows, COMPARISON_COLUMNS)
+
+    def _without_a_distribution(self, family: list[dict[str, Any]]) -> None:
+        """What else is known of the pairs: shares won, the chance of equivalence, and p by sign flips, if it can be."""
+        flips = []
+        for row in family:
+            sides = (self.measured.at("accuracy", row, row[side]) for side in ("loss", "baseline"))
+            a, b = paired_values(*sides)
+            won = stats.wins(a, b)
+            resolution = self.measured.resolution("accuracy", [row], row["loss"])
+            row["wins"], row["ties"] = won.wins, won.ties
+            row["p_equivalent"] = stats.rope(a, b, self.outline.margin, resolution=resolution).equivalent
+            flips.append(stats.sign_flip(a, b, stats.LEVEL / len(family)).p)
+        for row, p in zip(family, stats.holm(flips), strict=True):
+            row["p_flip"] = p
 
     def _metric_comparisons(self, metric: str) -> Iterator[dict[str, Any]]:
         baseline = self.outline.baseline
