@@ -239,4 +239,6 @@ def states(claim: Claim) -> str:
         what = f"{claim.loss} − {claim.than}" if claim.than else str(claim.loss)
         return f"{metric} of {what} {'increases' if claim.increases_with else 'decreases'} with {claim.along}"
     sign = ">" if METRICS[metric].higher_is_better else "<"
-    return f"{metric}: {claim.better} {sign} {claim.than}" + (f" on {claim.than_metric}" if claim.than_metric else "")
+    if claim.than_metric:
+        return f"{metric} of {claim.better} {sign} {claim.than_metric} of {claim.than}"
+    return f"{metric}: {claim.better} {sign} {claim.than}"

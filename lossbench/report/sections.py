@@ -11,7 +11,15 @@ from lossbench.report.analysis import Results
 from lossbench.report.blocks import Block, Figure, Prose, Section, Table
 from lossbench.report.points import place
 from lossbench.report.sections_end import cost, environment, published, threats
-from lossbench.report.sections_grid import across_datasets, by_experiment, classes, geometry, verification, width
+from lossbench.report.sections_grid import (
+    across_datasets,
+    by_experiment,
+    classes,
+    geometry,
+    verification,
+    width,
+    with_classes,
+)
 
 
 def sections(results: Results) -> list[Section]:
@@ -117,11 +125,10 @@ def main_table(results: Results) -> Section:
             }
             for row in frame.to_dict("records")
         ]
-        if frame["classes"].nunique() > 1:
-            rows = [{"C": str(k), **row} for k, row in zip(frame["classes"], rows, strict=True)]
-        first = frame.iloc[0]
+        rows = with_classes(rows, frame)
         ties = "Losses at one width that share a letter are not told apart (paired t tests, Holm over all pairs)."
-        caption = f"{experiment}: {first['dataset']}, {first['classes']} classes, {first['backbone']}. {ties}"
+        told = [", ".join(dict.fromkeys(map(str, frame[name]))) for name in ("dataset", "classes", "backbone")]
+        caption = f"{experiment}: {told[0]}; {told[1]} classes; {told[2]}. {ties}"
         blocks.append(Table.of(rows, left=["loss", "ties"], caption=caption))
     return Section("accuracy", "Accuracy", tuple(blocks) or (Prose("No cell has finished."),))
 
@@ -155,8 +162,7 @@ def against_baseline(results: Results) -> Section:
                     "seeds needed": words.whole(found.get("seeds_needed")),
                 }
             )
-        if group["classes"].nunique() > 1:
-            rows = [{"C": str(k), **row} for k, row in zip(group["classes"], rows, strict=True)]
+        rows = with_classes(rows, group)
         caption = (
             f"{experiment}: each loss minus {baseline}, paired by seed. d_z: Δ over the standard deviation of the "
             f"differences; won: seeds on which the loss is ahead; TOST: of equivalence within ±{margin:g} points."

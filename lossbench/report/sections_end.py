@@ -48,6 +48,7 @@ def cost(results: Results) -> Section:
         {
             "experiment": row["experiment"],
             "loss": row["loss"],
+            "C": str(row["classes"]),
             "M": words.width(row),
             "FC layer": words.size(row["bytes_fc"]),
             "class weights": words.size(row["bytes_classifier"]),

@@ -183,6 +183,7 @@ def geometry(results: Results) -> Section:
             if row["n"]
         ]
         if rows:
+            rows = with_classes(rows, frame[frame["n"] > 0])
             caption = (
                 f"{experiment}: θ̄ is the mean angle of a feature to its class's weight; then the mean and the least "
                 "angle between two class weights, the root mean square distance of their cosines from −1/(C−1), and "
@@ -202,8 +203,9 @@ def _class_angles(results: Results, experiment: str) -> Table | None:
     wide = len(mine) > 0 and mine["classes"].max() > MOST_CLASSES
     columns = ["least", "quarter", "half", "three quarters", "most"] if wide else []
     for point, group in points(mine):
-        for label in (label for label in results.labels if label in set(group["label"])):
-            angles = group[group["label"] == label]["angles"]
+        found_angles = group["angles"].groupby(group["label"]).agg(list)
+        for label in (label for label in results.labels if label in found_angles.index):
+            angles = found_angles[label]
             sides = [_mean_angles([found.get(split, []) for found in angles]) for split in ("train", "test")]
             if not any(len(side) for side in sides):
                 continue
@@ -232,6 +234,13 @@ def _mean_angles(by_seed: Sequence[Sequence[float | None]]) -> Any:
     table = np.array(known, dtype=float)
     seen = ~np.isnan(table).all(axis=0)
     return np.nanmean(table[:, seen], axis=0)
+
+
+def with_classes(rows: Sequence[dict[str, str]], frame: pd.DataFrame) -> list[dict[str, str]]:
+    """The rows of a table, told apart by their number of classes where it varies; a row of `frame` for each."""
+    if frame["classes"].nunique() < 2:
+        return list(rows)
+    return [{"C": str(k), **row} for k, row in zip(frame["classes"], rows, strict=True)]
 
 
 def by_experiment(frame: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import scipy.special
-import scipy.stats
 from numpy.typing import ArrayLike
 
 from lossbench.stats.pairs import FEWEST_SEEDS, differences, spread
@@ -72,6 +71,7 @@ def rope(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) 
     delta, sd = float(sample.mean()), spread(sample, resolution)
     if sd == 0:
         return Rope(float(delta > margin), float(abs(delta) <= margin), float(delta < -margin))
-    posterior = scipy.stats.t(n - 1, delta, sd / math.sqrt(n))
-    better, worse = float(posterior.sf(margin)), float(posterior.cdf(-margin))
+    error = sd / math.sqrt(n)
+    better = float(scipy.special.stdtr(n - 1, (delta - margin) / error))
+    worse = float(scipy.special.stdtr(n - 1, (-margin - delta) / error))
     return Rope(better, 1 - better - worse, worse)

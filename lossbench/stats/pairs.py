@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.special
-import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.05
@@ -112,8 +111,9 @@ def wins(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Wins:
     ties = len(sample) - won - lost
     if won + lost == 0:
         return Wins(len(sample), 0, ties, *[math.nan] * 3)
-    interval = scipy.stats.binomtest(won, won + lost).proportion_ci(1 - level, method="exact")
-    return Wins(len(sample), won, ties, won / (won + lost), float(interval.low), float(interval.high))
+    low = float(scipy.special.betaincinv(won, lost + 1, level / 2)) if won else 0.0
+    high = float(scipy.special.betaincinv(won + 1, lost, 1 - level / 2)) if lost else 1.0
+    return Wins(len(sample), won, ties, won / (won + lost), low, high)
 
 
 def differences(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
