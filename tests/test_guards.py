@@ -55,7 +55,7 @@ def test_a_larger_family_asks_for_more_seeds(tmp_path, read_suite):
 
 
 def datasets(count: int) -> str:
-    """Experiments on so many datasets: folders of pictures are too slow here, so options stand in for them."""
+    """An experiment on each of so many datasets."""
     names = ["digits", "glyphs"][:count]
     grid = EIGHT.partition("[[experiment]]")
     return grid[0] + "".join(
@@ -194,7 +194,7 @@ def test_what_fired_stands_in_the_report(tmp_path, read_suite):
 
 
 def test_one_loss_under_two_names_is_never_called_different_beyond_the_level(tmp_path, read_suite):
-    """An A/A test of the whole path: center and softmax are the same noise here, in many small studies."""
+    """An A/A test of the whole path: eight losses that are softmax but for noise."""
     losses = ", ".join(f'"w_softmax[alpha={number / 10}]"' for number in range(1, 9))
     suite = read_suite(EIGHT.replace('"w_softmax"]', f"{losses}]"))
     results = analyse([write_run(suite, tmp_path, lambda cell: Truth(90 + common(cell.seed) + noise(cell, 0.3)))])

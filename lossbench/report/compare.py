@@ -51,8 +51,8 @@ def compare(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> Co
     families: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         families.setdefault((row["experiment"], row["metric"]), []).append(row)
-    for family in families.values():
-        decide(family)
+    for (_, metric), family in families.items():
+        decide(family, new.outline.margin if metric == "accuracy" else None)
         for row in family:
             row["change"] = _change(row)
     only = [[_title(place) for place in known[side] if place not in known[1 - side]] for side in (0, 1)]
