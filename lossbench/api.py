@@ -266,9 +266,11 @@ def with_data(
             raise
         except DataError as error:
             raise SuiteError(f"{dataset.where}: {error}") from error
+        examples[dataset.label] = len(found.train)
         return replace(dataset, source=found.version)  # the arrays themselves, however they were read
 
     here, missing = [], {}
+    examples: dict[str, int] = {}
     for experiment in suite.experiments:
         try:
             tasks = tuple((classes, pinned(dataset)) for classes, dataset in experiment.tasks)
@@ -277,7 +279,7 @@ def with_data(
             missing[experiment.name] = str(error)
     if not here:
         raise DataError(next(iter(missing.values())))
-    return replace(suite, outline=replace(suite.outline, missing=missing), experiments=tuple(here))
+    return replace(suite, outline=replace(suite.outline, missing=missing, examples=examples), experiments=tuple(here))
 
 
 def _opening(suite: str | os.PathLike[str], job: Job, expected: Forecast) -> str:

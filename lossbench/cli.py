@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-from lossbench import cli_data, screen
+from lossbench import cli_data, cli_report, screen
 from lossbench.cli_engine import engine_of, engine_options
-from lossbench.errors import LossbenchError, RunError, StoreError
+from lossbench.errors import LossbenchError, RunError
 from lossbench.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
 
 
@@ -53,6 +53,8 @@ def cli() -> None:
     \b
     lossbench run quick                 train what is missing, write reports/summary.md
     lossbench plan quick                what would be trained
+    lossbench report quick              write the report again from the records
+    lossbench compare before after      two runs of a suite: what an edit changed
     lossbench list losses               the losses there are
     lossbench info loss w_softmax       one of them, with its options
     lossbench check                     do they keep the contract of a loss?
@@ -248,7 +250,7 @@ def status(run_folder: str) -> int:
     """Show how the cells of RUN (a run folder, or the name of a suite run here) ended."""
     from lossbench.store import Store
 
-    return screen.show_status(Store(_run_folder(run_folder)))
+    return screen.show_status(Store(cli_report.run_folder(run_folder)))
 
 
 @cli.command()
@@ -256,17 +258,13 @@ def status(run_folder: str) -> int:
 @click.option("--run", "run_folder", metavar="RUN", help="The run folder, or its suite's name [all under runs/].")
 def logs(cell: str, run_folder: str | None) -> int:
     """Show what the process of CELL printed: a key, the beginning of one, or words of its title (arcface seed=3)."""
-    return screen.show_logs(cell, [_run_folder(run_folder)] if run_folder else sorted(Path("runs").glob("*/")))
+    return screen.show_logs(
+        cell, [cli_report.run_folder(run_folder)] if run_folder else sorted(Path("runs").glob("*/"))
+    )
 
 
-@cli.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN…")
-@click.option("--reports", metavar="DIR", default="reports", show_default=True, help="Where the report goes.")
-def report(runs: tuple[str, ...], reports: str) -> None:
-    """Write the report of RUN… (run folders, or names of suites run here) again from their records."""
-    from lossbench.report import write
-
-    screen.show_report(write([_run_folder(run) for run in runs], reports))
+cli.add_command(cli_report.report)
+cli.add_command(cli_report.compare)
 
 
 @cli.command()
@@ -279,7 +277,8 @@ def merge(runs: tuple[str, ...], out: str) -> None:
     """
     from lossbench.merge import merge
 
-    done = merge([_run_folder(run) for run in runs], out, lambda text: click.echo(f"lossbench: {text}", err=True))
+    folders = [cli_report.run_folder(run) for run in runs]
+    done = merge(folders, out, lambda text: click.echo(f"lossbench: {text}", err=True))
     click.echo(f"{done.folder}: {done.copied} records merged, {done.kept} were there, {done.missing} cells have none")
 
 
@@ -316,19 +315,6 @@ def _show_plan(suite: str, out: str | None, selection: dict[str, Any], *, foreca
     todo = screen.show_plan(job, out)
     if todo and forecast:
         screen.show_forecast(api.predict(job, todo))
-
-
-def _run_folder(named: str) -> Path:
-    """A run folder by path, or by the name of the suite that was run here."""
-    from lossbench.errors import nearest
-
-    for path in (Path(named), Path("runs") / named, Path("runs") / Path(named).stem):
-        if (path / "plan.json").is_file():
-            return path
-    known = [path.parent.name for path in Path("runs").glob("*/plan.json")]
-    if Path(named).is_dir():
-        raise StoreError(f"{named}: is not a run folder (it has no plan.json)")
-    raise StoreError(f"{named}: there is no such run; {nearest(named, known)}")
 
 
 def _suite_titles() -> Iterator[tuple[str, str]]:

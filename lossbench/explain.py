@@ -55,10 +55,15 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "greater_than": lambda context: f"greater than {context['gt']:g}",
     "less_than_equal": lambda context: f"at most {context['le']:g}",
     "less_than": lambda context: f"less than {context['lt']:g}",
-    "too_short": lambda _: "a list of at least one item",
+    "too_short": lambda context: f"a list of at least {_items(context['min_length'])}",
+    "too_long": lambda context: f"a list of at most {_items(context['max_length'])}",
     "finite_number": lambda _: "a finite number",
     "string_pattern_mismatch": lambda _: "made of letters, digits, '.', '_' and '-'",
 }
+
+
+def _items(count: int) -> str:
+    return "one item" if count == 1 else f"{count} items"
 
 
 def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:

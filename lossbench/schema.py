@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from lossbench.text import Claim, Schedule, Task, Timing
+from lossbench.text import Claim, PublishedText, Schedule, Task, Timing
 
 # Raised whenever the meaning of a cell changes, so that older records are not taken for current ones.
 PROTOCOL = 2
@@ -71,7 +71,7 @@ class Experiment:
     schedule: Schedule
     warm: Warm | None
     timing: Timing | None
-    published: Mapping[str, float]
+    published: PublishedText
     threads: int
     device: str = "cpu"
     autocast: str | None = None
@@ -87,17 +87,26 @@ class Outline:
     baseline: str
     margin: float
     claims: tuple[Claim, ...]
-    published: Mapping[str, Mapping[str, float]]  # by experiment, by label
+    published: Mapping[str, PublishedText]  # by experiment
     profile: str | None
     command: str  # that runs the suite again
     missing: Mapping[str, str] = field(default_factory=dict)  # experiments that cannot run here, and why
+    examples: Mapping[str, int] = field(default_factory=dict)  # to train on, by the label of the dataset
+    looks: Mapping[str, list[int]] = field(default_factory=dict)  # seeds that earlier plans of this run had, if others
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "claims": [claim.model_dump() for claim in self.claims]}
+        published = {name: numbers.model_dump(exclude_defaults=True) for name, numbers in self.published.items()}
+        claims = [claim.model_dump(exclude_none=True) for claim in self.claims]
+        return {**vars(self), "claims": claims, "published": published}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Outline:
-        return cls(**{**data, "claims": tuple(Claim.model_validate(claim) for claim in data["claims"])})
+        published = {
+            name: PublishedText.model_validate(written if "values" in written else {"values": written})
+            for name, written in data["published"].items()
+        }
+        claims = tuple(Claim.model_validate(claim) for claim in data["claims"])
+        return cls(**{**data, "claims": claims, "published": published})
 
 
 @dataclass(frozen=True)

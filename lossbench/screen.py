@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lossbench.data.sources import Source
     from lossbench.forecast import Forecast
     from lossbench.report import Report
+    from lossbench.report.compare import Comparison
     from lossbench.schema import Cell
     from lossbench.store import Store
 
@@ -57,6 +58,8 @@ STYLES = {
     "undecided": "yellow",
     "fail": "bold red",
     "wrong": "bold red",
+    "better": "bold green",
+    "worse": "bold red",
     "missing": "yellow",
     "partly": "yellow",
     "yes": "green",
@@ -141,6 +144,29 @@ def show_report(report: Report) -> None:
             elif isinstance(block, Table):
                 console().print(table_of(block.columns, block.rows, left=block.left, title=block.caption))
     click.echo(f"\nreport   {report.files['summary.md']}\npage     {report.files['report.html']}")
+
+
+def show_comparison(found: Comparison) -> None:
+    """What changed between two runs, a row a loss, point and score."""
+    from lossbench.report import words
+
+    several = found.frame["metric"].nunique() > 1
+    rows = []
+    for row in found.frame.to_dict("records"):
+        shown = [row["experiment"], row["loss"], str(row["classes"]), str(row["width"])]
+        shown += [row["metric"]] if several else []
+        shown += [words.number(row["before"]), words.number(row["after"]), words.difference(row, unit=False)]
+        shown += [str(row["n"]), words.p_value(row["p_holm"]), f"{row['failed_before']} → {row['failed_after']}"]
+        rows.append([*shown, row["verdict"], row["change"], words.whole(row["seeds_needed"])])
+    columns = ["experiment", "loss", "C", "M", *(["score"] if several else []), "before", "after", "Δ [95 %]", "n"]
+    columns += ["p (Holm)", "failed", "verdict", "change", "seeds needed"]
+    left = ["experiment", "loss", "score", "verdict", "change"]
+    console().print(table_of(columns, rows, left=left, title="after minus before, paired by seed"))
+    for side, places in (("before", found.only_before), ("after", found.only_after)):
+        for place in places:
+            click.echo(f"only {side}: {place}")
+    for note in found.notes:
+        click.echo(note)
 
 
 def show_unfinished(result: RunResult) -> int:

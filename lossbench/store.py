@@ -20,6 +20,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +55,26 @@ class Store:
             for folder in (self.cells, self.logs, self._staging, self._claims):
                 folder.mkdir(parents=True, exist_ok=True)
             planned = [cell.to_json() for cell in cells]
-            plan = {"version": PLAN_VERSION, "suite": suite.outline.to_json(), "cells": planned}
+            outline = replace(suite.outline, looks=self._looks(cells))
+            plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
             _write_atomically(self.root / "suite.toml", suite.text.encode())
             _write_atomically(self.root / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
+
+    def _looks(self, cells: Sequence[Cell]) -> dict[str, list[int]]:
+        """How many seeds each experiment had in the earlier plans of this folder, where it was another number.
+
+        Seeds that were added after a look at the results make chance findings likelier; a report must be able to tell.
+        """
+        try:
+            before, old = self.plan()
+        except StoreError:
+            return {}
+        found = {}
+        for name, seeds in _seeds(cells).items():
+            looks = [*before.looks.get(name, []), _seeds(old).get(name, seeds)]
+            if kept := [count for place, count in enumerate(looks) if count != [*looks, seeds][place + 1]]:
+                found[name] = kept
+        return found
 
     def plan(self) -> tuple[Outline, list[Cell]]:
         """The outline of the suite and its cells, as of the run's last plan."""
@@ -178,6 +196,14 @@ class Store:
             raise StoreError(f"{place}: cannot be written ({error.strerror}); finished cells are safe") from error
 
 
+def _seeds(cells: Sequence[Cell]) -> dict[str, int]:
+    """The number of seeds of each experiment."""
+    seeds: dict[str, set[int]] = {}
+    for cell in cells:
+        seeds.setdefault(cell.experiment, set()).add(cell.seed)
+    return {name: len(mine) for name, mine in seeds.items()}
+
+
 def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     """The records of a run as a table, one row a cell of its plan that has a record.
 
@@ -227,9 +253,10 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
     known = {split: [angle for angle in angles.get(split, []) if angle is not None] for split in ("train", "test")}
     row = {
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
-        **{name: record[name] for name in ("curve", "angles", "features", "timing", "flags", "environment")},
+        **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment")},
         **cell.summary(),  # of the plan: the record may have been made when the suite was written otherwise
-        "rounds": _relabelled(record, cell),
+        "rounds": _relabelled(record, cell, record["rounds"]),
+        "timing": record["timing"] | {"phases": _relabelled(record, cell, record["timing"].get("phases", {}))},
         "label": cell.loss.label if cell.kind == "train" else cell.label,
         **{f"seconds_{name}": record["seconds"].get(name) for name in ("train", "step_median")},
         **{
@@ -254,11 +281,13 @@ def _verified(found: Mapping[str, Any]) -> dict[str, float | None]:
     return {name: None if values[name] is None else 100 * values[name] for name in VERIFICATION_METRICS}
 
 
-def _relabelled(record: Mapping[str, Any], cell: Cell) -> dict[str, list[float]]:
-    """The rounds of a timing cell under the labels that the plan has for its losses."""
+def _relabelled(record: Mapping[str, Any], cell: Cell, by_label: Mapping[str, Any]) -> dict[str, Any]:
+    """What a timing cell has of each loss, under the labels that the plan has for them."""
+    if not by_label:
+        return {}
     then = [loss["label"] for loss in record["plan"]["losses"]]
     now = dict(zip(then, (spec.label for spec in cell.losses), strict=True))
-    return {now[label]: seconds for label, seconds in record["rounds"].items()}
+    return {now[label]: found for label, found in by_label.items()}
 
 
 def _sound_record(folder: str) -> dict[str, Any]:

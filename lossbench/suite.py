@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lossbench.claims import resolved
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.labels import label, parse_label
 from lossbench.registry import Kind, OptionError, Registry
 from lossbench.schema import Experiment, Outline, Spec, Suite, Warm
-from lossbench.text import VERIFICATION_METRICS, Claim, ExperimentText, NamedText, Profile, SuiteFile
+from lossbench.text import Claim, ExperimentText, NamedText, Profile, PublishedText, SuiteFile
 
 # The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
 CountClasses = Callable[[Spec], int]
@@ -122,9 +123,12 @@ class _Reader:
                 problem = f"'{second.label}' is there twice (the other is written '{first.label}')"
                 raise self.fail(origin(["losses"]), problem)
         labels = [spec.label for spec in losses]
-        published = {}
-        for key, value in text.published.items():
-            published[self.one_of(key, losses, origin(["published"]))] = value
+        written = text.published
+        printed = (
+            written if isinstance(written, PublishedText) else PublishedText(values=written, protocol=None, source="")
+        )
+        place = origin(["published", "values"] if written is printed else ["published"])
+        values = {self.one_of(key, losses, place): value for key, value in printed.values.items()}
         if baseline.label not in labels:
             problem = (
                 f"the baseline '{self.file.baseline}' is not among the losses; {nearest(self.file.baseline, labels)}"
@@ -145,7 +149,7 @@ class _Reader:
             schedule=text.schedule,
             warm=warm,
             timing=text.timing,
-            published=published,
+            published=printed.model_copy(update={"values": values}),
             threads=text.threads,
             device=text.device,
             autocast=text.autocast,
@@ -198,22 +202,7 @@ class _Reader:
             if claim.experiment not in by_name:
                 problem = f"there is no experiment '{claim.experiment}'; {nearest(claim.experiment, by_name)}"
                 raise self.fail([*path, "experiment"], problem)
-            experiment = by_name[claim.experiment]
-            if claim.metric == "step_seconds" and not experiment.timing:
-                problem = f"experiment '{experiment.name}' has no timing cells, so no cell produces 'step_seconds'"
-                raise self.fail([*path, "metric"], problem)
-            if claim.metric in VERIFICATION_METRICS and experiment.task != "verification":
-                problem = f"experiment '{experiment.name}' is no verification, so no cell produces '{claim.metric}'"
-                raise self.fail([*path, "metric"], problem)
-            if claim.width is not None and claim.width not in experiment.widths:
-                widths = ", ".join(str(width) for width in experiment.widths)
-                problem = f"experiment '{experiment.name}' has no width {claim.width!r}; known: {widths}"
-                raise self.fail([*path, "width"], problem)
-            better = self.one_of(claim.better, experiment.losses, [*path, "better"])
-            than = self.one_of(claim.than, experiment.losses, [*path, "than"])
-            if better == than:
-                raise self.fail(path, f"compares '{better}' with itself")
-            claims.append(claim.model_copy(update={"better": better, "than": than}))
+            claims.append(resolved(claim, by_name[claim.experiment], path, self))
         return tuple(claims)
 
     def loss(self, written: str, path: Sequence[Any]) -> Spec:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 Task = Literal["classification", "verification"]
 Metric = Literal[
@@ -18,7 +18,9 @@ Metric = Literal[
     "simplex_distance",
     "feature_norm",
     "step_seconds",
+    "steps_to_converge",
     "fc_bytes",
+    "peak_bytes",
     "auc",
     "eer",
     "tar@0.1",
@@ -82,6 +84,46 @@ class Timing(_Text):
     steps: Positive = 5
 
 
+class Protocol(_Text):
+    """How published numbers came about, as far as the paper tells; what differs from a cell makes them incomparable."""
+
+    dataset: str | None = Field(None, description="its name")
+    train: Positive | None = Field(None, description="training examples")
+    test: Positive | None = Field(None, description="test examples, or pairs")
+    classes: Positive | None = None
+    backbone: str | NamedText | None = Field(None, description="name[option=value], or a table; stated options count")
+    width: Positive | None = None
+    steps: Positive | None = Field(None, description="optimizer steps, those of a warm start included")
+    batch: Positive | None = None
+    lr: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    augment: list[str] | None = None
+    other: list[str] = Field(default=[], description="differences that no key can state, in words")
+
+
+class PublishedText(_Text):
+    """Numbers of a paper, with the protocol that they belong to."""
+
+    values: dict[str, float] = Field(description="accuracy in percent by loss")
+    protocol: Protocol | Literal["same"] | None = Field(None, description="the paper's; `same` as the experiment's")
+    source: str = Field("", description="where the numbers are printed")
+
+
+def _published_form(written: Any) -> str:
+    """Which of the two forms is meant: with both tried, the wrong one's complaint would be shown."""
+    return (
+        "table"
+        if isinstance(written, PublishedText) or (isinstance(written, dict) and "values" in written)
+        else "values"
+    )
+
+
+Published = Annotated[
+    Annotated[dict[str, float], Tag("values")] | Annotated[PublishedText, Tag("table")], Discriminator(_published_form)
+]
+
+
 class ExperimentText(_Text):
     """One grid of a suite: dataset × backbone × widths × losses × seeds."""
 
@@ -98,7 +140,9 @@ class ExperimentText(_Text):
     )
     warm_start: WarmStart | None = None
     timing: Timing | None = None
-    published: dict[str, float] = Field(default={}, description="accuracy in percent by loss, as a paper prints it")
+    published: Published = Field(
+        default={}, description="accuracy in percent by loss, as a paper prints it; or a table with values and protocol"
+    )
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     device: Literal["cpu", "cuda"] = "cpu"
     autocast: Literal["bfloat16"] | None = Field(None, description="the backbone's products in low precision")
@@ -106,14 +150,37 @@ class ExperimentText(_Text):
 
 
 class Claim(_Text):
-    """A statement that the suite tests: on `metric`, `better` beats `than`."""
+    """A statement that the suite tests. It has one of three forms:
+
+    better, than                     `better` beats `than` on `metric` (with `than_metric`: each on its own)
+    equivalent                       two losses differ by less than `margin`
+    increases_with, decreases_with   `metric` of `loss` (with `than`: minus that of `than`) grows or falls along an
+                                     option of the loss, `width` or `classes`
+    """
 
     text: str
     experiment: str
     metric: Metric = "accuracy"
-    better: str
-    than: str
+    better: str | None = None
+    than: str | None = None
+    than_metric: Metric | None = Field(None, description="the metric of `than`; absent: that of `better`")
+    equivalent: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
+    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="how much counts as no difference, in the metric's unit; for scores the suite's by default"
+    )
+    increases_with: str | None = Field(None, description="an option of the loss, or `width`, or `classes`")
+    decreases_with: str | None = Field(None, description="an option of the loss, or `width`, or `classes`")
+    loss: str | None = Field(None, description="whose trend it is; options written here must be met by all variants")
+    values: Annotated[list[float | Literal["min"]], Field(min_length=3)] | None = Field(
+        None, description="only these values of the option, of `width` or `classes`"
+    )
     width: Width | None = Field(None, description="test it at this width; absent: over all widths of the experiment")
+    classes: Positive | None = Field(None, description="test it at this number of classes; absent: over all of them")
+
+    @property
+    def along(self) -> str | None:
+        """What the claim follows a trend over, if it does."""
+        return self.increases_with or self.decreases_with
 
 
 class Profile(_Text):

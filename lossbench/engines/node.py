@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.engines import local
+from lossbench.errors import PluginError
 from lossbench.registry import FOLDER, Kind, Registry
-from lossbench.schema import Cell
+from lossbench.schema import Cell, Spec
 from lossbench.store import Store
 
 POLL_SECONDS = 0.5  # between two looks at the state that a cell keeps
@@ -174,10 +175,17 @@ def _result(key: str, store: Store, paths: Mapping[str, str]) -> Message:
 
 
 def _stranger(cell: Cell, registry: Registry) -> str | None:
-    """A plugin of the cell whose text is not the one that was planned: an installed package may differ by machine."""
-    named: list[tuple[Kind, Any]] = [("backbone", cell.backbone), ("dataset", cell.dataset)]
-    for kind, spec in [*named, *(("loss", spec) for spec in cell.losses)]:
-        if not spec.source.startswith(registry.find(kind, spec.name).source_hash):
+    """A plugin of the cell whose text is not the one that was planned: an installed package may differ by machine.
+
+    A dataset is known by its arrays, which the cell itself compares.
+    """
+    named: list[tuple[Kind, Spec]] = [("backbone", cell.backbone), *(("loss", spec) for spec in cell.losses)]
+    for kind, spec in named:
+        try:
+            same = registry.find(kind, spec.name).source_hash == spec.source
+        except PluginError as error:
+            return f"{error}; install the same plugins on all machines"
+        if not same:
             return f"its {kind} '{spec.name}' is not the one of this run; install the same plugins on all machines"
     return None
 

@@ -1,11 +1,14 @@
-"""Records → tables, figures, Markdown, HTML. Four layers, each knowing only the one before:
+"""Records → tables, figures, Markdown, HTML and files for programs. Layers, each knowing only those before:
 
+    points      where losses are compared, and what was measured there
     analysis    records + outline → Results: every number that the report states, as data frames
+                (claims, published, ranks, cost and guards: those parts of it that are a module of their own)
     sections    Results → Sections of prose, tables and figures; one small function a section
     figures     Results → SVG
-    render      Sections → summary.md, report.html
+    render      Sections → summary.md, report.html; tex: tables/*.tex
+    data        Results → records.csv, comparisons.csv, claims.csv, published.csv, report.json
 
-To say more, add a section; nothing else changes.
+`compare` sets two runs beside each other. To say more, add a section; nothing else changes.
 """
 
 from __future__ import annotations
@@ -32,23 +35,11 @@ class Report:
 
 def write(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Report:
     """Write the report of one or more run folders of a suite into `out`."""
-    from lossbench.report import render
-    from lossbench.report.analysis import analyse
-    from lossbench.report.sections import sections
-
     out = Path(out)
-    results = analyse(runs)
-    parts = sections(results)
-    files: dict[str, bytes] = {
-        "summary.md": render.markdown(results, parts).encode(),
-        "report.html": render.html(results, parts).encode(),
-        "records.csv": results.records_csv().encode(),
-        "comparisons.csv": results.comparisons.to_csv(index=False, lineterminator="\n").encode(),
-        "claims.csv": results.claims.to_csv(index=False, lineterminator="\n").encode(),
-    }
-    files |= {f"figures/{figure.name}.svg": figure.svg.encode() for figure in render.figures(parts)}
+    parts, files = rendered(runs)
     try:
-        (out / "figures").mkdir(parents=True, exist_ok=True)
+        for folder in {(out / name).parent for name in files}:
+            folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             staged = out / f"{name}.part"
             staged.write_bytes(content)
@@ -57,3 +48,36 @@ def write(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -
         place = error.filename or out
         raise StoreError(f"{place}: the report cannot be written ({error.strerror}); the records are safe") from error
     return Report(parts, {name: out / name for name in files})
+
+
+def differing(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> dict[str, str]:
+    """The files of a report in `out` that are not what would be written now, and how: `missing` or `differs`."""
+    found = {}
+    for name, content in rendered(runs)[1].items():
+        path = Path(out) / name
+        try:
+            if path.read_bytes() != content:
+                found[name] = "differs"
+        except FileNotFoundError:
+            found[name] = "missing"
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+    return found
+
+
+def rendered(runs: Sequence[str | os.PathLike[str]]) -> tuple[list[Section], dict[str, bytes]]:
+    """What the report of these runs says, and the contents of its files by name."""
+    from lossbench.report import data, render, tex
+    from lossbench.report.analysis import analyse
+    from lossbench.report.sections import sections
+
+    results = analyse(runs)
+    parts = sections(results)
+    files: dict[str, bytes] = {
+        "summary.md": render.markdown(results, parts).encode(),
+        "report.html": render.html(results, parts).encode(),
+        **data.files(results, parts),
+    }
+    files |= {f"figures/{figure.name}.svg": figure.svg.encode() for figure in render.figures(parts)}
+    files |= {f"tables/{name}": text.encode() for name, text in tex.documents(parts).items()}
+    return parts, files

@@ -8,51 +8,41 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from lossbench import stats
 from lossbench.errors import StoreError
+from lossbench.metrics import METRICS, SCORES
+from lossbench.report.points import (
+    POINT,
+    Contrast,
+    Measured,
+    Point,
+    contrast,
+    converged_at,
+    paired_values,
+    place,
+    points,
+    time_contrast,
+)
 from lossbench.schema import GEOMETRY, Cell, Outline
 from lossbench.store import Store, tabulated
-from lossbench.text import VERIFICATION_METRICS, Claim
+from lossbench.text import VERIFICATION_METRICS
 from lossbench.theory import minimum_width
 
 # Columns whose means over seeds the tables show.
-MEANS = ("angle_train", "angle_test", *GEOMETRY, *VERIFICATION_METRICS)
-
-POINT = ["experiment", "dataset", "backbone", "classes", "width"]  # where losses are compared, seed by seed
-
-
-class Metric(NamedTuple):
-    """How a metric is read: its column, its unit, and which way is better."""
-
-    column: str
-    unit: str
-    higher_is_better: bool
-
-
-METRICS = {
-    "accuracy": Metric("accuracy", "points", True),
-    "angle": Metric("angle_test", "degrees", False),
-    "angle_train": Metric("angle_train", "degrees", False),
-    "weight_angle": Metric("weight_angle", "degrees", True),
-    "simplex_distance": Metric("simplex_distance", "", False),
-    "feature_norm": Metric("norm_test", "", True),
-    "step_seconds": Metric("", "%", False),  # paired rounds of timing cells, as a ratio
-    "fc_bytes": Metric("bytes_fc", "bytes", False),
-    **{name: Metric(name, "points", name != "eer") for name in VERIFICATION_METRICS},
-}
+MEANS = ("angle_train", "angle_test", *GEOMETRY, *VERIFICATION_METRICS, "steps_to_converge")
 COMPARED = ("accuracy", "angle", *VERIFICATION_METRICS)  # with the baseline, wherever they were measured
+BULKY = ("curve", "angles", "features", "rounds", "timing", "environment", "error")  # of a record, in no table
 
 COMPARISON_COLUMNS = [
     *("experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
     *("verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"),
-]
-CLAIM_COLUMNS = [
-    *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
-    *("unit", "p_holm", "seeds_needed", "evidence"),
+    *("wins", "ties", "p_equivalent", "p_flip"),  # of accuracies
 ]
 
 
@@ -73,11 +63,20 @@ class Results:
         return frame[(frame["kind"] == "train") & (frame["status"] == "done")]
 
     @cached_property
+    def measured(self) -> Measured:
+        return Measured(self.trained)
+
+    @cached_property
     def labels(self) -> list[str]:
         """All losses as the suite orders them, the baseline first."""
         found = dict.fromkeys(spec.label for cell in self.cells if cell.kind == "train" for spec in cell.losses)
         rest = [label for label in found if label != self.outline.baseline]
         return [self.outline.baseline, *rest]
+
+    @cached_property
+    def points(self) -> list[dict[str, Any]]:
+        """The points where something was trained to the end."""
+        return [point for point, _ in points(self.trained)]
 
     @cached_property
     def statuses(self) -> Counter[str]:
@@ -93,36 +92,50 @@ class Results:
 
     @cached_property
     def main(self) -> pd.DataFrame:
-        """A row a loss and point: mean accuracy with interval, both standard errors, angles, failures."""
+        """A row a loss and point: mean accuracy with interval, both standard errors, angles, failures, tie letters."""
         rows = []
         planned = self.records[self.records["kind"] == "train"]
-        for point, group in _points(planned):
-            for label in self.labels:
-                mine = group[group["label"] == label]
-                if mine.empty:
-                    continue
-                done = mine[mine["status"] == "done"]
-                accuracy = done["accuracy"].astype(float)
+        shown = [*MEANS, *(name for name in planned if name.startswith("bytes_"))]
+        for point, group in points(planned):
+            letters = self._letters(point)
+            done = group[group["status"] == "done"]
+            means = done[[*shown, "total"]].astype(float).groupby(done["label"]).mean()
+            counts = group["label"].value_counts()
+            task = group["task"].iloc[0]
+            for label in (label for label in self.labels if label in counts):
+                accuracy = list(self.measured.at("accuracy", point, label).values())
                 mean, low, high = stats.mean_interval(accuracy)
-                total = float(done["total"].iloc[0]) if len(done) else math.nan
+                found = means.loc[label] if label in means.index else dict.fromkeys([*shown, "total"], math.nan)
+                n = len(accuracy)
                 rows.append(
                     {
                         **point,
                         "loss": label,
-                        "n": len(done),
-                        "failures": len(mine) - len(done),
+                        "n": n,
+                        "failures": int(counts[label]) - n,
                         "accuracy": mean,
                         "low": low,
                         "high": high,
-                        "seed_se": accuracy.std(ddof=1) / math.sqrt(len(done)) if len(done) > 1 else math.nan,
-                        "test_se": math.sqrt(mean * (100 - mean) / total) if len(done) else math.nan,
-                        "task": mine["task"].iloc[0],
-                        **{name: done[name].astype(float).mean() for name in MEANS},
-                        **{name: done[name].astype(float).mean() for name in done if name.startswith("bytes_")},
+                        "seed_se": float(np.std(accuracy, ddof=1)) / math.sqrt(n) if n > 1 else math.nan,
+                        "test_se": math.sqrt(mean * (100 - mean) / found["total"]) if n else math.nan,
+                        "ties": letters.get(label, ""),
+                        "task": task,
+                        **{name: found[name] for name in shown},
                         "minimum": minimum_width(point["classes"]),
                     }
                 )
         return pd.DataFrame(rows)
+
+    def _letters(self, point: Point) -> dict[str, str]:
+        """The tie groups of the losses at a point, by accuracy."""
+        found = {label: self.measured.at("accuracy", point, label) for label in self.labels}
+        found = {label: values for label, values in found.items() if values}
+        seeds = sorted({seed for values in found.values() for seed in values})
+        table = [[values.get(seed, math.nan) for values in found.values()] for seed in seeds]
+        if not found or len(found) < 2:
+            return {}
+        resolution = self.measured.resolution("accuracy", [point], next(iter(found)))
+        return dict(zip(found, stats.tie_letters(table, resolution=resolution), strict=True))
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
@@ -132,102 +145,85 @@ class Results:
         families: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in rows:
             families.setdefault((row["experiment"], row["metric"]), []).append(row)
-        for family in families.values():
-            _adjust(family)
-            for row in family:
-                row["verdict"] = stats.verdict(row["p_holm"], row["tost_p"])
-        return _frame(rows, COMPARISON_COLUMNS)
+        for (_, metric), family in families.items():
+            decide(family, self.outline.margin if metric == "accuracy" else None)
+            if metric == "accuracy":
+                self._without_a_distribution(family)
+        return frame_of(rows, COMPARISON_COLUMNS)
+
+    def _without_a_distribution(self, family: list[dict[str, Any]]) -> None:
+        """What else is known of the pairs: shares won, the chance of equivalence, and p by sign flips, if it can be."""
+        flips = []
+        for row in family:
+            sides = (self.measured.at("accuracy", row, row[side]) for side in ("loss", "baseline"))
+            a, b = paired_values(*sides)
+            won = stats.wins(a, b)
+            resolution = self.measured.resolution("accuracy", [row], row["loss"])
+            row["wins"], row["ties"] = won.wins, won.ties
+            row["p_equivalent"] = stats.rope(a, b, self.outline.margin, resolution=resolution).equivalent
+            flips.append(stats.sign_flip(a, b, stats.LEVEL / len(family)).p)
+        for row, p in zip(family, stats.holm(flips), strict=True):
+            row["p_flip"] = p
 
     def _metric_comparisons(self, metric: str) -> Iterator[dict[str, Any]]:
-        for point, group in _points(self.trained):
+        baseline = self.outline.baseline
+        measured_at = {key[:-1] for key in self.measured.values[metric]}
+        for point in self.points:
             for label in self.labels[1:]:
-                if not (group["label"] == label).any() or group[METRICS[metric].column].isna().all():
-                    continue
-                yield {
-                    **point,
-                    "metric": metric,
-                    "loss": label,
-                    "baseline": self.outline.baseline,
-                    **self._contrast([point], metric, label, self.outline.baseline),
-                }
+                here = place(point, label)
+                if here in self.measured.totals and here[:-1] in measured_at:
+                    found = self.contrast([point], metric, label, baseline)
+                    yield {**point, "metric": metric, "loss": label, "baseline": baseline, **found._asdict()}
+
+    def contrast(
+        self, where: Sequence[Point], metric: str, a: str, b: str, *, than_metric: str | None = None
+    ) -> Contrast:
+        """a − b on a metric, paired by seed (means over points within a seed, if there are several)."""
+        measured = self.measured
+        margin = self.outline.margin if metric == "accuracy" else None
+        return contrast(
+            measured.over(metric, where, a),
+            measured.over(than_metric or metric, where, b),
+            METRICS[metric].unit,
+            margin,
+            measured.resolution(metric, where, a),  # equal differences of few test images are chance, not certainty
+        )
 
     def _time_comparisons(self) -> Iterator[dict[str, Any]]:
+        baseline = self.outline.baseline
         for point, rounds in self.timings():
-            baseline = rounds.get(self.outline.baseline)
             for label in self.labels[1:]:
-                if baseline and label in rounds:
-                    yield {
-                        **point,
-                        "metric": "step_seconds",
-                        "loss": label,
-                        "baseline": self.outline.baseline,
-                        **_as_percent(stats.time_ratio(rounds[label], baseline)),
-                    }
+                if baseline in rounds and label in rounds:
+                    found = time_contrast(rounds[label], rounds[baseline])
+                    yield {**point, "metric": "step_seconds", "loss": label, "baseline": baseline, **found._asdict()}
 
     def timings(self) -> Iterator[tuple[dict[str, Any], dict[str, list[float]]]]:
         """(point, seconds a step of every round by loss) of each timing cell."""
-        frame = self.records[(self.records["kind"] == "timing") & (self.records["status"] == "done")]
-        for point, group in _points(frame):
+        for point, group in points(self._timed):
             yield point, group["rounds"].iloc[0]
 
     @cached_property
-    def _trained_values(self) -> dict[tuple[Any, ...], pd.DataFrame]:
-        """The finished accuracy cells of each point and loss, by seed: looked up once for every comparison."""
-        return {key: group.set_index("seed") for key, group in self.trained.groupby([*POINT, "label"], sort=False)}
+    def _timed(self) -> pd.DataFrame:
+        return self.records[(self.records["kind"] == "timing") & (self.records["status"] == "done")]
 
-    def _contrast(self, points: Sequence[Mapping[str, Any]], metric: str, a: str, b: str) -> dict[str, Any]:
-        """a − b on a metric, paired by seed (means over points within a seed, if there are several)."""
-        column, unit, _ = METRICS[metric]
-        sides = []
-        for label in (a, b):
-            found = [self._at(point, label) for point in points]
-            known = [pd.Series(dtype=float) if frame is None else frame[column].astype(float) for frame in found]
-            sides.append(pd.concat(known, axis=1) if len(known) > 1 else known[0] if known else pd.Series(dtype=float))
-        whole = pd.concat(sides, axis=1, keys=("a", "b")).dropna()  # seeds without gaps, at every point
-        first, second = (whole[side].mean(axis=1) if whole[side].ndim > 1 else whole[side] for side in ("a", "b"))
-        margin, resolution = None, 0.0
-        if metric == "accuracy":  # equal differences of few test images are chance, not certainty
-            totals = [frame["total"].max() for point in points if (frame := self._at(point, a)) is not None]
-            margin, resolution = self.outline.margin, 100 / float(max(totals)) if totals else 0.0
-        found_pair = stats.paired(first, second, resolution=resolution)
-        return {
-            **_numbers(found_pair),
-            "tost_p": stats.tost(first, second, margin, resolution=resolution) if margin else math.nan,
-            "unit": unit,
-            "correlation": stats.correlation(first, second),
-        }
-
-    def _at(self, point: Mapping[str, Any], label: str) -> pd.DataFrame | None:
-        return self._trained_values.get((*(point[name] for name in POINT), label))
+    @cached_property
+    def timing_notes(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """(point, phases by loss and how quiet it was) of each timing cell."""
+        return [(point, group["timing"].iloc[0]) for point, group in points(self._timed)]
 
     @cached_property
     def claims(self) -> pd.DataFrame:
         """A row a claim of the suite, its verdict by the same rule as a comparison, in the claim's direction."""
-        rows = [self._claim(claim) for claim in self.outline.claims]
-        _adjust(rows)
-        for row in rows:
-            row["verdict"], row["evidence"] = self._claim_verdict(row)
-        return _frame(rows, CLAIM_COLUMNS)
+        from lossbench.report.claims import judged
 
-    def _claim(self, claim: Claim) -> dict[str, Any]:
-        stated = claim.model_dump(include={"text", "experiment", "metric", "better", "than"})
-        if claim.metric == "step_seconds":
-            mine = [rounds for point, rounds in self.timings() if _covers(claim, point)]
-            better = [seconds for rounds in mine for seconds in rounds.get(claim.better, [])]
-            than = [seconds for rounds in mine for seconds in rounds.get(claim.than, [])]
-            return {**stated, **_as_percent(stats.time_ratio(better, than))}
-        covered = [point for point, _ in _points(self.trained) if _covers(claim, point)]
-        return {**stated, **self._contrast(covered, claim.metric, claim.better, claim.than)}
+        return judged(self)
 
-    def _claim_verdict(self, row: Mapping[str, Any]) -> tuple[str, str]:
-        metric = METRICS[row["metric"]]
-        if row["n"] < stats.FEWEST_SEEDS:
-            return "undecided", f"only {row['n']} paired seeds" if row["n"] else "not run"
-        word = stats.verdict(row["p_holm"], row["tost_p"])
-        right_way = (row["delta"] > 0) == metric.higher_is_better
-        if word.startswith("different"):
-            return ("supported" if right_way else "contradicted"), word
-        return "undecided", word
+    @cached_property
+    def published(self) -> pd.DataFrame:
+        """A row a published number and point: the prediction interval, the verdict, what differs."""
+        from lossbench.report.published import judged
+
+        return judged(self)
 
     @cached_property
     def environments(self) -> list[dict[str, Any]]:
@@ -236,10 +232,19 @@ class Results:
         by_print = dict(zip(self.records["fingerprint"], self.records["environment"], strict=True))
         return [{**by_print[name], "cells": cells} for name, cells in count.most_common()]
 
-    def records_csv(self) -> str:
-        plain = self.records.drop(columns=["curve", "angles", "features", "rounds", "timing", "environment", "error"])
-        text: str = plain.to_csv(index=False, lineterminator="\n")
-        return text
+    @cached_property
+    def plain_records(self) -> pd.DataFrame:
+        """The records without what is no single value."""
+        return self.records.drop(columns=list(BULKY))
+
+    def correct(self, key: str) -> NDArray[np.bool_]:
+        """One bit per test example of a finished cell, from whichever run has it."""
+        for run in self.runs:
+            try:
+                return Store(run).correct(key)
+            except (OSError, KeyError, ValueError):
+                continue
+        raise StoreError(f"{key}: its correctness bits are in none of the runs")
 
 
 def analyse(runs: Sequence[str | os.PathLike[str]]) -> Results:
@@ -264,47 +269,34 @@ def analyse(runs: Sequence[str | os.PathLike[str]]) -> Results:
         records |= {key: record for key, record in sound.items() if records.get(key, record)["status"] != "done"}
         records = {**sound, **records}
     frame = tabulated(list(merged.values()), records)
+    frame = frame.assign(steps_to_converge=[converged_at(curve) for curve in frame["curve"]])
     return Results(outlines[0], tuple(str(run) for run in runs), tuple(merged.values()), frame, damaged)
 
 
-def _points(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    for values, group in frame.groupby(POINT, sort=False):
-        yield dict(zip(POINT, values, strict=True)), group
-
-
-def _numbers(found: stats.Paired) -> dict[str, Any]:
-    return {"n": found.n, "delta": found.delta, "low": found.low, "high": found.high, "p": found.p, "dz": found.dz}
-
-
-def _as_percent(ratio: stats.Paired) -> dict[str, Any]:
-    """A time ratio as a difference in percent, 0 meaning equal, like every other delta of the report."""
-    percent = {name: 100 * (getattr(ratio, name) - 1) for name in ("delta", "low", "high")}
-    return {
-        **_numbers(ratio),
-        **percent,
-        "tost_p": math.nan,
-        "unit": "%",
-        "correlation": math.nan,
-    }
-
-
-def _adjust(family: list[dict[str, Any]]) -> None:
-    """Holm's p over one family, and the seeds (or rounds) that would decide each row at the family's level."""
+def decide(family: list[dict[str, Any]], margin: float | None = None) -> None:
+    """Holm's p over one family, the verdict of each row, and the seeds (or rounds) that would decide an open one."""
     for row, adjusted in zip(family, stats.holm([row["p"] for row in family]), strict=True):
-        needed = stats.seeds_needed(row["dz"], level=stats.LEVEL / len(family))
         row["p_holm"] = adjusted
-        row["seeds_needed"] = None if needed is None else max(needed, row["n"] + 1)
+        row["verdict"] = stats.verdict(adjusted, row["tost_p"])
+        row["seeds_needed"] = seeds_to_decide(row, len(family), margin) if row["verdict"] == "undecided" else None
 
 
-def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+def seeds_to_decide(row: Mapping[str, Any], family: int, margin: float | None) -> int | None:
+    """The seeds that would decide an open question if things are as they look, with 80 % chance; None above 10,000.
+
+    Either way decides: to find the difference at the level of a family of so many, or that it is within the margin.
+    """
+    ways = [stats.seeds_needed(row["dz"], level=stats.LEVEL / family)]
+    if margin is not None and row["sd"] > 0:
+        ways.append(stats.seeds_for_equivalence((margin - abs(row["delta"])) / row["sd"]))
+    known = [needed for needed in ways if needed is not None]
+    return max(min(known), row["n"] + 1) if known else None
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     """The rows as a frame; seeds needed is a whole number where the verdict is open, else empty."""
-    for row in rows:
-        open_question = row["verdict"] == "undecided" and row.get("evidence") != "equivalent"
-        row["seeds_needed"] = row["seeds_needed"] if open_question else None
     whole = pd.array([row["seeds_needed"] for row in rows], dtype="Int64")
-    return pd.DataFrame(rows, columns=columns).assign(seeds_needed=whole)
+    return pd.DataFrame(rows, columns=list(columns)).assign(seeds_needed=whole)
 
 
-def _covers(claim: Claim, point: Mapping[str, Any]) -> bool:
-    width = minimum_width(point["classes"]) if claim.width == "min" else claim.width
-    return claim.experiment == point["experiment"] and width in (None, point["width"])
+__all__ = ["COMPARED", "METRICS", "POINT", "SCORES", "Results", "analyse"]

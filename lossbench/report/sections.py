@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import pandas as pd
 
 from lossbench import stats
 from lossbench.report import figures, words
-from lossbench.report.analysis import POINT, Results
+from lossbench.report.analysis import Results
 from lossbench.report.blocks import Block, Figure, Prose, Section, Table
+from lossbench.report.points import place
+from lossbench.report.sections_end import cost, environment, published, threats
+from lossbench.report.sections_grid import (
+    across_datasets,
+    by_experiment,
+    classes,
+    geometry,
+    verification,
+    width,
+    with_classes,
+)
 
 
 def sections(results: Results) -> list[Section]:
@@ -20,7 +29,7 @@ def sections(results: Results) -> list[Section]:
 
 
 def findings(results: Results) -> Section:
-    """At most three sentences, each with its difference, interval, seeds and verdict word."""
+    """At most three sentences: how many, the largest gain, the largest drop; with difference, seeds and verdict."""
     frame = results.comparisons
     frame = frame[(frame["metric"] == "accuracy") & frame["low"].notna()]
     if frame.empty:
@@ -28,8 +37,13 @@ def findings(results: Results) -> Section:
         return Section("findings", "What we found", (nothing,))
     counts = ", ".join(f"{count} {word}" for word, count in frame["verdict"].value_counts().items())
     compared = f"Of {len(frame)} comparisons of accuracy with {results.outline.baseline}: {counts}"
-    blocks = [Prose(f"{compared} (level {stats.LEVEL}, Holm-adjusted within each experiment).")]
-    best, worst = (frame.loc[place] for place in (frame["delta"].idxmax(), frame["delta"].idxmin()))
+    judged = ""
+    if len(results.claims):
+        verdicts = ", ".join(f"{count} {word}" for word, count in results.claims["verdict"].value_counts().items())
+        judged = f"; of {len(results.claims)} claims: {verdicts}"
+    datasets = ", ".join(dict.fromkeys(frame["dataset"]))
+    blocks = [Prose(f"{compared} (level {stats.LEVEL}, Holm-adjusted within each experiment; {datasets}){judged}.")]
+    best, worst = (frame.loc[index] for index in (frame["delta"].idxmax(), frame["delta"].idxmin()))
     if best["delta"] > 0:
         blocks.append(Prose(f"The largest gain: {words.comparison(best)}"))
     if worst["delta"] < 0:
@@ -75,6 +89,7 @@ def claims(results: Results) -> Section:
     rows = [
         {
             "claim": row["text"],
+            "tested as": row["states"],
             "verdict": row["verdict"],
             "difference [95 % interval]": words.difference(row),
             "n": str(row["n"]),
@@ -84,15 +99,19 @@ def claims(results: Results) -> Section:
         }
         for row in results.claims.to_dict("records")
     ]
-    caption = "n: paired seeds, or paired rounds for step times. p is Holm-adjusted over the claims."
-    table = Table.of(rows, left=["claim", "verdict", "evidence"], caption=caption) if rows else None
-    return Section("claims", "Claims", (table,) if table else ())
+    caption = (
+        "n: paired seeds, or paired rounds for step times; over several widths or numbers of classes values are "
+        "averaged inside a seed first. The difference of a trend is its slope. p is Holm-adjusted over the claims; "
+        "n needed: for 80 % chance to decide, if things are as they look."
+    )
+    table = Table.of(rows, left=["claim", "tested as", "verdict", "evidence"], caption=caption) if rows else None
+    return Section("claims", "Claims", (table or Prose("The suite states no claims."),))
 
 
 def main_table(results: Results) -> Section:
     """Mean accuracy of every loss at every point."""
     blocks: list[Block] = []
-    for experiment, frame in _by_experiment(results.main):
+    for experiment, frame in by_experiment(results.main):
         rows = [
             {
                 "loss": row["loss"],
@@ -102,15 +121,16 @@ def main_table(results: Results) -> Section:
                 "SE: seeds / test set": f"{words.number(row['seed_se'])} / {words.number(row['test_se'])}",
                 "n": str(row["n"]),
                 "failed": str(row["failures"]),
+                "ties": row["ties"] or words.DASH,
             }
             for row in frame.to_dict("records")
         ]
-        if frame["classes"].nunique() > 1:
-            rows = [{"C": str(k), **row} for k, row in zip(frame["classes"], rows, strict=True)]
-        first = frame.iloc[0]
-        caption = f"{experiment}: {first['dataset']}, {first['classes']} classes, {first['backbone']}."
-        blocks.append(Table.of(rows, left=["loss"], caption=caption))
-    return Section("accuracy", "Accuracy", tuple(blocks))
+        rows = with_classes(rows, frame)
+        ties = "Losses at one width that share a letter are not told apart (paired t tests, Holm over all pairs)."
+        told = [", ".join(dict.fromkeys(map(str, frame[name]))) for name in ("dataset", "classes", "backbone")]
+        caption = f"{experiment}: {told[0]}; {told[1]} classes; {told[2]}. {ties}"
+        blocks.append(Table.of(rows, left=["loss", "ties"], caption=caption))
+    return Section("accuracy", "Accuracy", tuple(blocks) or (Prose("No cell has finished."),))
 
 
 def against_baseline(results: Results) -> Section:
@@ -120,11 +140,13 @@ def against_baseline(results: Results) -> Section:
     if svg := figures.differences(results, "accuracy", f"accuracy minus {baseline}, points", margin):
         band = f"the band is ±{margin:g} points, a filled dot is a difference after Holm's adjustment."
         blocks.append(Figure("differences", svg, f"Difference from {baseline} with 95 % interval; {band}"))
-    compared = {_place(row): row for row in results.comparisons.to_dict("records") if row["metric"] == "accuracy"}
-    for experiment, group in _by_experiment(results.main):
+    compared = {
+        place(row, row["loss"]): row for row in results.comparisons.to_dict("records") if row["metric"] == "accuracy"
+    }
+    for experiment, group in by_experiment(results.main):
         rows = []
         for row in group.to_dict("records"):
-            found = compared.get(_place(row), {"delta": None, "low": None, "unit": ""})
+            found = compared.get(place(row, row["loss"]), {"delta": None, "low": None, "unit": ""})
             rows.append(
                 {
                     "loss": row["loss"],
@@ -133,182 +155,38 @@ def against_baseline(results: Results) -> Section:
                     "Δ points [95 % interval]": words.difference(found, unit=False),
                     "p (Holm)": words.p_value(found.get("p_holm")),
                     "d_z": words.number(found.get("dz")),
+                    "won": _won(found),
                     "p (TOST)": words.p_value(found.get("tost_p")),
                     "r of seeds": words.number(found.get("correlation")),
                     "verdict": "baseline" if row["loss"] == baseline else found.get("verdict", "not compared"),
                     "seeds needed": words.whole(found.get("seeds_needed")),
                 }
             )
-        if group["classes"].nunique() > 1:
-            rows = [{"C": str(k), **row} for k, row in zip(group["classes"], rows, strict=True)]
-        caption = f"{experiment}: each loss minus {baseline}, paired by seed."
+        rows = with_classes(rows, group)
+        caption = (
+            f"{experiment}: each loss minus {baseline}, paired by seed. d_z: Δ over the standard deviation of the "
+            f"differences; won: seeds on which the loss is ahead; TOST: of equivalence within ±{margin:g} points."
+        )
         blocks.append(Table.of(rows, left=["loss", "verdict"], caption=caption))
-    return Section("comparisons", f"Against {baseline}", tuple(blocks))
+    return Section("comparisons", f"Against {baseline}", tuple(blocks) or (Prose("No cell has finished."),))
 
 
-def width(results: Results) -> Section:
-    """Accuracy and memory against M."""
-    caption = (
-        "Mean accuracy with 95 % intervals over seeds. M_min = C − 1 is the least width at which C class weights can "
-        "stand at equal angles."
-    )
-    drawn = {
-        name: figures.width_curve(results, name) for name in dict.fromkeys(cell.experiment for cell in results.cells)
-    }
-    blocks = (Figure(f"width-{name}", svg, caption) for name, svg in drawn.items() if svg)
-    return Section("width", "FC width", tuple(blocks))
+def _won(row: Mapping[str, Any]) -> str:
+    return f"{row['wins']:.0f}/{row['n']}" if row.get("n") and words.finite(row.get("wins")) else words.DASH
 
 
-def verification(results: Results) -> Section:
-    """Pairs of unseen classes told apart: what LFW papers print, with the verdict on each figure."""
-    compared = {
-        (*_place(row), row["metric"]): row
-        for row in results.comparisons.to_dict("records")
-        if row["metric"] in VERIFICATION
-    }
-    blocks: list[Block] = []
-    main = results.main
-    for experiment, frame in _by_experiment(main[main["task"] == "verification"] if len(main) else main):
-        rows = []
-        for row in frame.to_dict("records"):
-            shown = {"loss": row["loss"], "M": words.width(row)}
-            for metric, heading in VERIFICATION.items():
-                found = compared.get((*_place(row), metric))
-                shown[heading] = words.number(row[metric])
-                shown[f"Δ {heading}"] = (
-                    f"{words.difference(found, unit=False)} {found['verdict']}" if found else words.DASH
-                )
-            rows.append(shown)
-        caption = (
-            f"{experiment}: means over seeds in percent, paired differences from {results.outline.baseline} with 95 % "
-            "intervals. TAR: pairs of one class accepted at the given rate of false accepts; EER: where both errors "
-            "are equal; AUC: area under the ROC. Accuracy, by the threshold of the other folds, is in the tables above."
-        )
-        blocks.append(Table.of(rows, left=["loss"], caption=caption))
-    return Section("verification", "Verification", tuple(blocks))
-
-
-def geometry(results: Results) -> Section:
-    """Where features and class weights stand."""
-    blocks: list[Block] = []
-    for experiment, frame in _by_experiment(results.main):
-        rows = [
-            {
-                "loss": row["loss"],
-                "M": words.width(row),
-                "θ̄ train°": words.number(row["angle_train"], 1),
-                "θ̄ test°": words.number(row["angle_test"], 1),
-                "between weights°": words.number(row["weight_angle"], 1),
-                "least°": words.number(row["weight_angle_least"], 1),
-                "from the simplex": words.number(row["simplex_distance"], 3),
-                "norm: train / test": f"{words.number(row['norm_train'], 1)} / {words.number(row['norm_test'], 1)}",
-            }
-            for row in frame.to_dict("records")
-            if row["n"]
-        ]
-        if rows:
-            caption = (
-                f"{experiment}: θ̄ is the mean angle of a feature to its class's weight; then the mean and the least "
-                "angle between two class weights, the root mean square distance of their cosines from −1/(C−1), and "
-                "the mean length of a feature."
-            )
-            blocks.append(Table.of(rows, left=["loss"], caption=caption))
-    return Section("geometry", "Geometry", tuple(blocks))
-
-
-def cost(results: Results) -> Section:
-    """Step-time ratios and the memory ledger."""
-    blocks: list[Block] = []
-    times = results.comparisons[results.comparisons["metric"] == "step_seconds"]
-    rounds = {tuple(point.values()): seconds for point, seconds in results.timings()}
-    rows = [
-        {
-            "experiment": row["experiment"],
-            "loss": row["loss"],
-            "M": str(row["width"]),
-            f"step time / {row['baseline']} [95 %]": words.ratio(row),
-            "median ms": f"{1000 * pd.Series(rounds[tuple(row[name] for name in POINT)][row['loss']]).median():.2f}",
-            "rounds": str(row["n"]),
-            "verdict": row["verdict"],
-        }
-        for row in times.to_dict("records")
-    ]
-    if rows:
-        caption = (
-            "Timing cells: one process alone, rounds that visit every loss in shuffled order on the same batches; "
-            "ratios are paired by round."
-        )
-        blocks.append(Table.of(rows, left=["experiment", "loss", "verdict"], caption=caption))
-    rows = [
-        {
-            "experiment": row["experiment"],
-            "loss": row["loss"],
-            "M": words.width(row),
-            "FC layer": words.size(row["bytes_fc"]),
-            "class weights": words.size(row["bytes_classifier"]),
-            "loss's own": words.size(row["bytes_loss"]),
-            "backbone": words.size(row["bytes_model"]),
-            "optimizer": words.size(row["bytes_optimizer"]),
-            "peak": words.size(row["bytes_peak"]),
-        }
-        for row in results.main.to_dict("records")
-        if row["n"]
-    ]
-    if rows:
-        caption = (
-            "Memory by cause. The FC layer is part of the backbone; peak is the resident memory that training added."
-        )
-        blocks.append(Table.of(rows, left=["experiment", "loss"], caption=caption))
-    return Section("cost", "Cost", tuple(blocks))
-
-
-def published(results: Results) -> Section:
-    """The numbers a paper prints, beside what was measured here."""
-    rows = [
-        {
-            "experiment": row["experiment"],
-            "loss": row["loss"],
-            "M": words.width(row),
-            "published, %": f"{results.outline.published[row['experiment']][row['loss']]:.2f}",
-            "measured, %": words.number(row["accuracy"]),
-            "n": str(row["n"]),
-        }
-        for row in results.main.to_dict("records")
-        if row["n"] and row["loss"] in results.outline.published.get(row["experiment"], {})
-    ]
-    caption = "The protocols differ in scale: the numbers stand side by side, not as a test."
-    table = Table.of(rows, left=["experiment", "loss"], caption=caption) if rows else None
-    return Section("published", "Published against measured", (table,) if table else ())
-
-
-def environment(results: Results) -> Section:
-    """Where it ran, and how to run it again."""
-    blocks: list[Block] = []
-    if len(results.environments) > 1:
-        blocks.append(Prose("The records come from different environments; wall times are compared only within one."))
-    names = ("fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "device", "cells")
-    if rows := [{name: str(found.get(name)) for name in names} for found in results.environments]:
-        blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device"]))
-    blocks += [
-        Prose("To make this again:"),
-        Prose(results.outline.command, code=True),
-        Prose("To write this report again from the records:"),
-        Prose(f"lossbench report {' '.join(results.runs)}", code=True),
-    ]
-    return Section("environment", "Environment and commands", tuple(blocks))
-
-
-SECTIONS = (
-    *(findings, validity, claims, main_table, against_baseline, verification, width, geometry, cost, published),
-    environment,
+SECTIONS: tuple[Callable[[Results], Section], ...] = (
+    *(
+        findings,
+        validity,
+        claims,
+        main_table,
+        against_baseline,
+        across_datasets,
+        verification,
+        width,
+        classes,
+        geometry,
+    ),
+    *(cost, published, threats, environment),
 )
-VERIFICATION = {"tar@0.01": "TAR at FAR 1 %", "eer": "EER", "auc": "AUC"}
-
-
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which loss at which point a row is about."""
-    return tuple(row[name] for name in (*POINT, "loss"))
-
-
-def _by_experiment(frame: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
-    return [(str(name), group) for name, group in frame.groupby("experiment", sort=False)] if len(frame) else []

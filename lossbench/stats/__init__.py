@@ -5,6 +5,7 @@
 `equivalence`  too small to matter? TOST, ROPE
 `planning`     what n seeds can show
 `testset`      what the size of the test set leaves open
+`ties`         which losses of a table cannot be told apart
 `datasets`     over datasets, by ranks; N is the number of datasets
 `trends`       along the values of an option
 `cost`         time ratios, the Pareto front
@@ -29,7 +30,7 @@ from lossbench.stats.datasets import (
     pairwise,
     tie_groups,
 )
-from lossbench.stats.equivalence import Rope, rope, tost
+from lossbench.stats.equivalence import Rope, beyond, rope, tost
 from lossbench.stats.exact import Exact, pairs_needed, rank_biserial, sign_flip, signed_rank
 from lossbench.stats.pairs import (
     FEWEST_SEEDS,
@@ -55,6 +56,7 @@ from lossbench.stats.testset import (
     two_way_bootstrap,
     wilson,
 )
+from lossbench.stats.ties import pair_p_values, tie_letters
 from lossbench.stats.trends import Direction, Trend, spearman, trend, trend_verdict
 from lossbench.stats.verdicts import ClaimVerdict, PublishedVerdict, Verdict, claim_verdict, verdict
 
@@ -81,6 +83,7 @@ __all__ = [
     "Verdict",
     "Wins",
     "average_ranks",
+    "beyond",
     "claim_verdict",
     "correlation",
     "critical_difference",
@@ -93,6 +96,7 @@ __all__ = [
     "mean_interval",
     "nemenyi",
     "over_datasets",
+    "pair_p_values",
     "paired",
     "pairs_needed",
     "pairwise",
@@ -111,6 +115,7 @@ __all__ = [
     "test_set_error",
     "test_set_noise_dominates",
     "tie_groups",
+    "tie_letters",
     "time_ratio",
     "tost",
     "trend",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import scipy.stats
+import scipy.special
 from numpy.typing import ArrayLike
 
 from lossbench.stats.pairs import FEWEST_SEEDS, differences, spread
@@ -25,7 +25,26 @@ def tost(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) 
         return math.nan
     distance = margin - abs(float(sample.mean()))  # to the nearer end of the band
     sd = spread(sample, resolution)
-    return float(scipy.stats.t.sf(distance / (sd / math.sqrt(n)), n - 1)) if sd else float(distance <= 0)
+    return float(scipy.special.stdtr(n - 1, -distance / (sd / math.sqrt(n)))) if sd else float(distance <= 0)
+
+
+def beyond(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
+    """p of "the difference is at most `margin` in size": small means that it matters beyond doubt.
+
+        p = 2·P(T ≥ (|Δ| − margin)/(SD/√n)),  T ~ t(n − 1)
+
+    p < level exactly when the (1 − level) t interval lies outside ±margin; at margin 0 it is the p of `paired`. The
+    counterpart of `tost`: both small cannot be. NaN below three pairs.
+    """
+    sample = differences(a, b)
+    n = len(sample)
+    if n < FEWEST_SEEDS:
+        return math.nan
+    distance = abs(float(sample.mean())) - margin
+    sd = spread(sample, resolution)
+    if sd == 0:
+        return float(distance <= 0)
+    return min(1.0, 2 * float(scipy.special.stdtr(n - 1, -distance / (sd / math.sqrt(n)))))
 
 
 @dataclass(frozen=True)
@@ -52,6 +71,7 @@ def rope(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) 
     delta, sd = float(sample.mean()), spread(sample, resolution)
     if sd == 0:
         return Rope(float(delta > margin), float(abs(delta) <= margin), float(delta < -margin))
-    posterior = scipy.stats.t(n - 1, delta, sd / math.sqrt(n))
-    better, worse = float(posterior.sf(margin)), float(posterior.cdf(-margin))
-    return Rope(better, 1 - better - worse, worse)
+    error = sd / math.sqrt(n)
+    better = float(scipy.special.stdtr(n - 1, (delta - margin) / error))
+    worse = float(scipy.special.stdtr(n - 1, (-margin - delta) / error))
+    return Rope(better, max(0.0, 1 - better - worse), worse)

@@ -1,0 +1,248 @@
+"""Sections that follow the grid: across datasets, FC width, classes, verification, geometry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lossbench import stats
+from lossbench.report import figures, ranks, words
+from lossbench.report.analysis import Results
+from lossbench.report.blocks import Block, Figure, Prose, Section, Table
+from lossbench.report.points import place, points
+
+VERIFICATION = {"tar@0.01": "TAR at FAR 1 %", "eer": "EER", "auc": "AUC"}
+MOST_CLASSES = 10  # whose angles have a column each
+
+
+def across_datasets(results: Results) -> Section:
+    """Mean ranks with Friedman's test and the critical difference; N is the number of datasets."""
+    title = "Across datasets"
+    found = ranks.ranked(results)
+    if found is None:
+        names = sorted({ranks.identity(point["dataset"]) for point in results.points})
+        why = f"only {names[0]}" if len(names) == 1 else "fewer than two datasets with two losses in common"
+        return Section("datasets", title, (Prose(f"Nothing to rank: {why}."),))
+    n, k = found.table.means.shape
+    pairs = {pair.a: pair for pair in found.pairs}
+    rows = []
+    for index in np.argsort(found.test.ranks, kind="stable"):
+        loss = found.table.losses[index]
+        pair = pairs.get(loss)
+        row = {"loss": loss, "mean rank": words.number(found.test.ranks[index])}
+        row |= {dataset: words.number(found.table.means[place_, index]) for place_, dataset in _counted(found)}
+        row[f"p against {results.outline.baseline} (Wilcoxon, Holm)"] = words.p_value(pair and pair.p_holm)
+        row["rank effect"] = words.number(pair and pair.effect)
+        rows.append(row)
+    caption = (
+        f"Accuracy in percent, averaged over seeds and points inside each dataset; ranks over N = {n} datasets, 1 the "
+        "best. Rank effect: from −1 (always behind the baseline) to 1 (always ahead)."
+    )
+    blocks: list[Block] = [Table.of(rows, left=["loss"], caption=caption)]
+    if not found.enough:
+        text = f"N = {n} datasets: below {stats.FEWEST_DATASETS} nothing is tested across them, however many seeds."
+        return Section("datasets", title, (*blocks, Prose(text)))
+    differ = "differ" if found.test.p < stats.LEVEL else "are not shown to differ"
+    if k > 2:
+        text = (
+            f"Over N = {n} datasets the ranks of {k} losses {differ}: Friedman χ² = {found.test.chi2:.2f}, "
+            f"Iman–Davenport F = {found.test.f:.2f}, p {_equals(found.test.p)}. Two mean ranks differ where they are "
+            f"{found.difference:.2f} or more apart (Nemenyi, level {stats.LEVEL})."
+        )
+        blocks.append(Prose(text))
+        groups = "; ".join(", ".join(group) for group in found.groups)
+        blocks.append(Prose(f"Groups whose ranks do not differ: {groups or 'none'}."))
+    if silent := next((pair.test.reason for pair in found.pairs if pair.test.reason), ""):
+        blocks.append(Prose(f"Wilcoxon's test against {results.outline.baseline} is not printed: {silent}."))
+    return Section("datasets", title, tuple(blocks))
+
+
+def _counted(found: ranks.Ranking) -> Iterable[tuple[int, str]]:
+    return enumerate(found.table.datasets)
+
+
+def _equals(p: float) -> str:
+    shown = words.p_value(p)
+    return shown if shown.startswith("<") else f"= {shown}"
+
+
+def width(results: Results) -> Section:
+    """Accuracy and memory against M."""
+    caption = (
+        "Mean accuracy with 95 % intervals over seeds. M_min = C − 1 is the least width at which C class weights can "
+        "stand at equal angles."
+    )
+    blocks: list[Block] = []
+    for name in dict.fromkeys(cell.experiment for cell in results.cells):
+        if svg := figures.width_curve(results, name):
+            blocks.append(Figure(f"width-{name}", svg, caption))
+        frame = _finished(results, name)
+        if len(frame) and frame["width"].nunique() > 1:
+            blocks.append(_along(results, frame, f"{name}: accuracy and FC memory against the width M."))
+    nothing = Prose("No experiment varies the width.")
+    return Section("width", "FC width", tuple(blocks) or (nothing,))
+
+
+def classes(results: Results) -> Section:
+    """Accuracy against the number of classes."""
+    blocks: list[Block] = []
+    for name in dict.fromkeys(cell.experiment for cell in results.cells):
+        frame = _finished(results, name)
+        if len(frame) and frame["classes"].nunique() > 1:
+            blocks.append(_along(results, frame, f"{name}: accuracy against the number of classes C."))
+    return Section("classes", "Classes", tuple(blocks) or (Prose("No experiment varies the number of classes."),))
+
+
+def _finished(results: Results, experiment: str) -> pd.DataFrame:
+    main = results.main
+    return main[(main["experiment"] == experiment) & (main["n"] > 0)] if len(main) else main
+
+
+def _along(results: Results, frame: pd.DataFrame, title: str) -> Table:
+    """A row a point: what the layer holds, the baseline, and the loss that does best there."""
+    baseline = results.outline.baseline
+    compared = {
+        place(row, row["loss"]): row
+        for row in results.comparisons.to_dict("records")
+        if row["metric"] == "accuracy" and row["experiment"] == frame["experiment"].iloc[0]
+    }
+    rows = []
+    for (k, m), group in frame.groupby(["classes", "width"], sort=True):
+        base = group[group["loss"] == baseline]
+        others = group[group["loss"] != baseline]
+        best = others.loc[others["accuracy"].idxmax()] if others["accuracy"].notna().any() else None
+        found = None if best is None else compared.get(place(best, best["loss"]))
+        first = group.iloc[0]
+        rows.append(
+            {
+                "C": str(k),
+                "M": words.width({"width": m, "minimum": first["minimum"]}),
+                "FC layer": words.size(first["bytes_fc"]),
+                f"{baseline}, %": words.number(base["accuracy"].iloc[0]) if len(base) else words.DASH,
+                "95 % interval": words.interval(base["low"].iloc[0], base["high"].iloc[0]) if len(base) else words.DASH,
+                "best other loss": words.DASH if best is None else str(best["loss"]),
+                "its accuracy, %": words.DASH if best is None else words.number(best["accuracy"]),
+                "Δ points [95 %]": words.difference(found, unit=False) if found else words.DASH,
+                "verdict": found["verdict"] if found else words.DASH,
+            }
+        )
+    caption = f"{title} The best is picked by its mean, so its Δ is somewhat flattered."
+    return Table.of(rows, left=["best other loss", "verdict"], caption=caption)
+
+
+def verification(results: Results) -> Section:
+    """Pairs of unseen classes told apart: what LFW papers print, with the verdict on each figure."""
+    compared = {
+        (*place(row, row["loss"]), row["metric"]): row
+        for row in results.comparisons.to_dict("records")
+        if row["metric"] in VERIFICATION
+    }
+    blocks: list[Block] = []
+    main = results.main
+    verified = main[main["task"] == "verification"] if len(main) else main
+    for experiment, frame in by_experiment(verified):
+        rows = []
+        for row in frame.to_dict("records"):
+            shown = {"loss": row["loss"], "M": words.width(row)}
+            for metric, heading in VERIFICATION.items():
+                found = compared.get((*place(row, row["loss"]), metric))
+                shown[heading] = words.number(row[metric])
+                shown[f"Δ {heading}"] = (
+                    f"{words.difference(found, unit=False)} {found['verdict']}" if found else words.DASH
+                )
+            rows.append(shown)
+        caption = (
+            f"{experiment}: means over seeds in percent, paired differences from {results.outline.baseline} with 95 % "
+            "intervals. TAR: pairs of one class accepted at the given rate of false accepts; EER: where both errors "
+            "are equal; AUC: area under the ROC. Accuracy, by the threshold of the other folds, is in the tables above."
+        )
+        blocks.append(Table.of(rows, left=["loss"], caption=caption))
+    return Section("verification", "Verification", tuple(blocks))
+
+
+def geometry(results: Results) -> Section:
+    """Where features and class weights stand."""
+    blocks: list[Block] = []
+    for experiment, frame in by_experiment(results.main):
+        rows = [
+            {
+                "loss": row["loss"],
+                "M": words.width(row),
+                "θ̄ train°": words.number(row["angle_train"], 1),
+                "θ̄ test°": words.number(row["angle_test"], 1),
+                "between weights°": words.number(row["weight_angle"], 1),
+                "least°": words.number(row["weight_angle_least"], 1),
+                "from the simplex": words.number(row["simplex_distance"], 3),
+                "norm: train / test": f"{words.number(row['norm_train'], 1)} / {words.number(row['norm_test'], 1)}",
+            }
+            for row in frame.to_dict("records")
+            if row["n"]
+        ]
+        if rows:
+            rows = with_classes(rows, frame[frame["n"] > 0])
+            caption = (
+                f"{experiment}: θ̄ is the mean angle of a feature to its class's weight; then the mean and the least "
+                "angle between two class weights, the root mean square distance of their cosines from −1/(C−1), and "
+                "the mean length of a feature."
+            )
+            blocks.append(Table.of(rows, left=["loss"], caption=caption))
+        if by_class := _class_angles(results, experiment):
+            blocks.append(by_class)
+    return Section("geometry", "Geometry", tuple(blocks) or (Prose("No angles were measured."),))
+
+
+def _class_angles(results: Results, experiment: str) -> Table | None:
+    """The mean angle of each class, train and test; of many classes their quartiles."""
+    trained = results.trained
+    rows: list[dict[str, str]] = []
+    mine = trained[trained["experiment"] == experiment]
+    wide = len(mine) > 0 and mine["classes"].max() > MOST_CLASSES
+    columns = ["least", "quarter", "half", "three quarters", "most"] if wide else []
+    for point, group in points(mine):
+        found_angles = group["angles"].groupby(group["label"]).agg(list)
+        for label in (label for label in results.labels if label in found_angles.index):
+            angles = found_angles[label]
+            sides = [_mean_angles([found.get(split, []) for found in angles]) for split in ("train", "test")]
+            if not any(len(side) for side in sides):
+                continue
+            if wide:
+                sides = [np.quantile(side, [0, 0.25, 0.5, 0.75, 1]) if len(side) else side for side in sides]
+            width_ = max(len(side) for side in sides)
+            names = columns or [str(number) for number in range(width_)]
+            shown = {"loss": label, "C": str(point["classes"]), "M": str(point["width"])}
+            for number, name in enumerate(names):
+                pair = (words.number(side[number] if number < len(side) else math.nan, 1) for side in sides)
+                shown[name] = " / ".join(pair)
+            rows.append(shown)
+    if not rows:
+        return None
+    every = list(dict.fromkeys(key for row in rows for key in row))
+    rows = [{key: row.get(key, "") for key in every} for row in rows]
+    what = "quartiles over classes" if wide else "by class"
+    return Table.of(rows, left=["loss"], caption=f"{experiment}: mean angle θ̄ in degrees {what}, train / test.")
+
+
+def _mean_angles(by_seed: Sequence[Sequence[float | None]]) -> Any:
+    """Means over seeds of every class that has an angle."""
+    known = [row for row in by_seed if row]
+    if not known:
+        return np.empty(0)
+    table = np.array(known, dtype=float)
+    seen = ~np.isnan(table).all(axis=0)
+    return np.nanmean(table[:, seen], axis=0)
+
+
+def with_classes(rows: Sequence[dict[str, str]], frame: pd.DataFrame) -> list[dict[str, str]]:
+    """The rows of a table, told apart by their number of classes where it varies; a row of `frame` for each."""
+    if frame["classes"].nunique() < 2:
+        return list(rows)
+    return [{"C": str(k), **row} for k, row in zip(frame["classes"], rows, strict=True)]
+
+
+def by_experiment(frame: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
+    """The rows of each experiment, in the order of the plan."""
+    return [(str(name), group) for name, group in frame.groupby("experiment", sort=False)] if len(frame) else []

@@ -1,0 +1,250 @@
+"""Claims: every form is judged by what the records say, and one that no cell can answer is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import get_args
+
+import numpy as np
+import pytest
+import scipy.stats
+from conftest import SMALL
+from synthetic import Truth, common, noise, write_run
+
+from lossbench.errors import SuiteError
+from lossbench.metrics import METRICS
+from lossbench.report.analysis import analyse
+from lossbench.report.points import converged_at
+from lossbench.text import Metric
+
+GRID = (
+    SMALL.replace('"w_softmax"]', '{ name = "w_softmax", alpha = [0.5, 1.0, 1.5, 2.0] }, "center"]')
+    .replace("seeds = 2", "seeds = 6\nclasses = [4, 6, 8, 10]\ntiming = { rounds = 9 }")
+    .replace("widths = [8]", 'widths = [4, 8, 16, "min"]')
+)
+
+
+def claim(body: str) -> str:
+    return f'\n[[claim]]\ntext = "t"\nexperiment = "digits"\n{body}\n'
+
+
+def truth(cell):
+    """Accuracy falls with alpha by 1 a unit and rises with width by 0.5 a doubling; the gain of w_softmax[alpha=1.0]
+    over softmax is k/10 points; center equals softmax; the angle is larger on test by 2 degrees."""
+    gain = 0.0
+    if cell.loss.name == "w_softmax":
+        gain = cell.classes / 10 + 1 - cell.loss.options["alpha"]
+    accuracy = 85 + common(cell.seed) + 0.5 * math.log2(cell.width) + gain + noise(cell, 0.02)
+    slow = 20 if cell.loss.name == "w_softmax" else 10
+    curve = tuple({"step": step, "loss": math.exp(-step / slow)} for step in range(1, 101))
+    return Truth(accuracy, angle=40 + noise(cell, 0.3), angle_train=38 + noise(cell, 0.3), curve=curve)
+
+
+CASES = {
+    "an option, the right way": ('decreases_with = "alpha"\nloss = "w_softmax"', "supported"),
+    "an option, the wrong way": ('increases_with = "alpha"\nloss = "w_softmax"', "contradicted"),
+    "an option, some values": (
+        'decreases_with = "alpha"\nloss = "w_softmax"\nvalues = [0.5, 1, 2]',
+        "supported",
+    ),
+    "the width": ('increases_with = "width"\nloss = "softmax"', "supported"),
+    "the width, some of them": ('decreases_with = "width"\nloss = "softmax"\nvalues = [4, 8, 16]', "contradicted"),
+    "a gain that grows with the classes": (
+        'increases_with = "classes"\nloss = "w_softmax[alpha=1.0]"\nthan = "softmax"',
+        "supported",
+    ),
+    "a gain that does not": ('increases_with = "classes"\nloss = "center"\nthan = "softmax"', "undecided"),
+    "equal losses": ('equivalent = ["center", "softmax"]', "supported"),
+    "unequal losses": ('equivalent = ["w_softmax[alpha=2.0]", "w_softmax[alpha=0.5]"]', "contradicted"),
+    "unequal, but within a wide margin": (
+        'equivalent = ["w_softmax[alpha=2.0]", "w_softmax[alpha=0.5]"]\nmargin = 3.0',
+        "supported",
+    ),
+    "angles on train and test": (
+        'metric = "angle_train"\nbetter = "softmax"\nthan_metric = "angle"',
+        "supported",
+    ),
+    "angles the other way round": (
+        'metric = "angle"\nbetter = "softmax"\nthan_metric = "angle_train"',
+        "contradicted",
+    ),
+    "slower learning": (
+        'metric = "steps_to_converge"\nbetter = "softmax"\nthan = "w_softmax[alpha=1.0]"',
+        "supported",
+    ),
+    "memory": ('metric = "fc_bytes"\nincreases_with = "width"\nloss = "softmax"', "supported"),
+    "time": ('metric = "step_seconds"\nbetter = "w_softmax[alpha=1.0]"\nthan = "softmax"', "contradicted"),
+    "time along an option": (
+        'metric = "step_seconds"\nincreases_with = "alpha"\nloss = "w_softmax"',
+        "supported",
+    ),
+    "equal times": ('metric = "step_seconds"\nequivalent = ["center", "softmax"]\nmargin = 5.0', "supported"),
+    "at one width and number of classes": ('better = "center"\nthan = "softmax"\nwidth = 8\nclasses = 6', "undecided"),
+}
+TIMES = {
+    "w_softmax[alpha=0.5]": 1.1,
+    "w_softmax[alpha=1.0]": 1.2,
+    "w_softmax[alpha=1.5]": 1.3,
+    "w_softmax[alpha=2.0]": 1.4,
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory, read_suite):
+    suite = read_suite(GRID + "".join(claim(body).replace('"t"', f'"{name}"') for name, (body, _) in CASES.items()))
+    return analyse([write_run(suite, tmp_path_factory.mktemp("claims"), truth, times=TIMES)])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_claim_is_judged_by_the_truth_of_the_records(case, results):
+    row = results.claims.set_index("text").loc[case]
+    assert row["verdict"] == CASES[case][1], row.to_dict()
+    assert row["evidence"]
+
+
+def test_an_open_claim_says_how_many_seeds_it_needs_and_a_settled_one_does_not(results):
+    for row in results.claims.to_dict("records"):
+        if row["verdict"] != "undecided":
+            assert row["seeds_needed"] is None or np.isnan(row["seeds_needed"]), row["text"]
+    gain = results.claims.set_index("text").loc["a gain that does not"]
+    assert gain["seeds_needed"] > gain["n"]
+
+
+def test_a_slope_is_that_of_the_seeds_own_slopes(results):
+    """Recomputed from the records: the gain of w_softmax[alpha=1.0] over softmax, a doubling of the classes."""
+    frame = results.records[(results.records["kind"] == "train") & results.records["width"].isin([4, 8, 16])]
+    mean = frame.groupby(["label", "seed", "classes"])["accuracy"].mean().unstack("classes")
+    gain = mean.loc["w_softmax[alpha=1.0]"] - mean.loc["softmax"]
+    slopes = [np.polyfit(np.log2([4, 6, 8, 10]), row, 1)[0] for row in gain.to_numpy()]
+    low, high = scipy.stats.t.interval(0.95, 5, np.mean(slopes), scipy.stats.sem(slopes))
+    row = results.claims.set_index("text").loc["a gain that grows with the classes"]
+    assert (row["delta"], row["low"], row["high"]) == pytest.approx((np.mean(slopes), low, high), abs=1e-6)
+    assert row["n"] == 6
+    assert row["unit"] == "points per doubling of classes"
+
+
+def test_p_values_of_claims_are_adjusted_over_all_claims(results):
+    from statsmodels.stats.multitest import multipletests
+
+    adjusted = multipletests(results.claims["p"], method="holm")[1]
+    assert list(results.claims["p_holm"]) == pytest.approx(list(adjusted))
+
+
+def test_rounds_of_several_timing_cells_are_averaged_not_strung_together(results):
+    """Four widths × four numbers of classes have a timing cell each; a claim over them still has nine rounds."""
+    row = results.claims.set_index("text").loc["time"]
+    assert row["n"] == 9
+    ratios = [np.log(rounds["w_softmax[alpha=1.0]"]) - np.log(rounds["softmax"]) for _, rounds in results.timings()]
+    assert len(ratios) == 16
+    assert row["delta"] == pytest.approx(100 * (np.exp(np.mean(ratios)) - 1))
+
+
+def test_seeds_are_complete_along_a_trend(tmp_path, read_suite):
+    suite = read_suite(GRID + claim('decreases_with = "alpha"\nloss = "w_softmax"\nwidth = 8\nclasses = 10'))
+
+    def gaps(cell):
+        return None if cell.seed == 2 and cell.loss.options.get("alpha") == 1.5 else truth(cell)
+
+    row = analyse([write_run(suite, tmp_path, gaps)]).claims.iloc[0]
+    assert row["n"] == 5
+
+
+def test_a_trend_of_which_too_little_was_run_is_undecided(tmp_path, read_suite):
+    suite = read_suite(
+        GRID
+        + claim('decreases_with = "alpha"\nloss = "w_softmax"')
+        + claim('increases_with = "width"\nloss = "softmax"')
+    )
+    frame = analyse([write_run(suite, tmp_path, lambda cell: truth(cell) if cell.width == 8 else None)]).claims
+    assert list(frame["verdict"]) == ["supported", "undecided"]  # alpha varies at every width
+    assert frame["evidence"][1] == "only 1 values of width were run"
+
+
+@pytest.mark.parametrize(
+    ("losses", "step"),
+    [([4, 3, 2, 1.2, 1], 4), ([1, 0.5, 0.1], 3), ([1, 2, 3], None), ([1.0], None), ([], None), ([2, 1, 1.5], 2)],
+)
+def test_a_cell_has_converged_when_its_loss_has_gone_nine_tenths_of_its_way_down(losses, step):
+    found = converged_at([{"step": number, "loss": loss} for number, loss in enumerate(losses, 1)])
+    assert (math.isnan(found) and step is None) or found == step
+
+
+def test_every_metric_of_the_schema_can_be_read():
+    assert set(get_args(Metric)) == set(METRICS)
+
+
+REFUSED = {
+    "nothing stated": ("", ["claim[0]", "states nothing", "'equivalent'"]),
+    "two forms": (
+        'better = "center"\nthan = "softmax"\nequivalent = ["center", "softmax"]',
+        ["both 'better' and 'equ"],
+    ),
+    "better without than": ('better = "center"', ["claim[0]", "needs the key 'than'"]),
+    "three equivalents": ('equivalent = ["center", "softmax", "softmax"]', ["claim[0].equivalent", "at most 2 items"]),
+    "equivalent to itself": ('equivalent = ["center", "center"]', ["with itself"]),
+    "equivalent to nothing known": ('equivalent = ["centre", "softmax"]', ["equivalent[0]", "did you mean 'center'"]),
+    "no margin": ('metric = "angle"\nequivalent = ["center", "softmax"]', ["needs the key 'margin'", "degrees"]),
+    "margin with better": (
+        'better = "center"\nthan = "softmax"\nmargin = 1.0',
+        ["claim[0].margin", "does not go with"],
+    ),
+    "a trend without a loss": ('increases_with = "alpha"', ["needs the key 'loss'"]),
+    "a trend over no option": (
+        'increases_with = "alhpa"\nloss = "w_softmax"',
+        ["claim[0].increases_with", "no option 'alhpa'", "did you mean 'alpha'"],
+    ),
+    "a trend of too few values": (
+        'increases_with = "alpha"\nloss = "w_softmax[alpha=0.5]"',
+        ["claim[0].increases_with", "3 values", "0.5"],
+    ),
+    "a trend over words": (
+        'increases_with = "gradient"\nloss = "w_softmax"',
+        ["claim[0].loss", "differ in 'alpha' too"],
+    ),
+    "values that no cell has": (
+        'increases_with = "alpha"\nloss = "w_softmax"\nvalues = [0.5, 1.0, 7.0]',
+        ["claim[0].values[2]", "7.0", "0.5, 1, 1.5, 2"],
+    ),
+    "a width that its classes do not share": (
+        'increases_with = "width"\nloss = "softmax"\nvalues = [4, 8, "min"]',
+        ["claim[0].values[2]", "'min'", "4, 8, 16"],
+    ),
+    "a trend of times over widths": (
+        'metric = "step_seconds"\nincreases_with = "width"\nloss = "softmax"',
+        ["claim[0].metric", "within a timing cell"],
+    ),
+    "a trend over the width at a width": (
+        'increases_with = "width"\nloss = "softmax"\nwidth = 8',
+        ["claim[0].width", "does not go with a trend"],
+    ),
+    "metrics of different units": (
+        'better = "center"\nthan_metric = "angle"',
+        ["claim[0].than_metric", "another unit or direction"],
+    ),
+    "a number of classes that is not there": (
+        'better = "center"\nthan = "softmax"\nclasses = 7',
+        ["claim[0].classes", "known: 4, 6, 8, 10"],
+    ),
+    "a misspelt key": ('increase_with = "alpha"\nloss = "w_softmax"', ["unknown key", "'increases_with'"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_claim_that_no_cell_can_answer_is_refused(case, read_suite):
+    body, expected = REFUSED[case]
+    with pytest.raises(SuiteError) as refused:
+        read_suite(GRID + claim(body))
+    sentence = str(refused.value)
+    assert sentence.startswith("suite.toml: claim[0]")
+    for part in expected:
+        assert part in sentence, sentence
+
+
+def test_the_schema_for_editors_knows_all_forms(registry):
+    import jsonschema
+
+    from lossbench.suite import json_schema
+
+    known = json_schema(registry)["$defs"]["Claim"]["properties"]
+    assert {"better", "than", "than_metric", "equivalent", "margin", "increases_with", "loss", "values"} <= set(known)
+    jsonschema.Draft202012Validator.check_schema(json_schema(registry))
