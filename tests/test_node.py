@@ -76,7 +76,7 @@ def test_a_cell_comes_to_the_same_as_locally(tmp_path, scratch):
     write_loss(tmp_path, "mine", "if self.calls == 1: print('hello from', __file__)")
     cell, registry = planned(tmp_path, ONE)
     local = api.run(tmp_path / "suite.toml", out=tmp_path / "local", reports=None)
-    (message,) = node.work(*asked(cell, registry))
+    _, message = node.work(*asked(cell, registry))
     store = Store(local.folder)
     assert result(message["record"]) == result(store.read(cell.key))
     assert (message["correct"] == store.correct(cell.key)).all()
@@ -89,14 +89,14 @@ def test_a_cell_comes_to_the_same_as_locally(tmp_path, scratch):
 def test_a_cell_that_goes_wrong_speaks_of_the_users_files(tmp_path, scratch):
     write_loss(tmp_path, "mine", "if len(labels) > 2: raise RuntimeError('no way')")
     cell, registry = planned(tmp_path, ONE)
-    (message,) = node.work(*asked(cell, registry))
+    _, message = node.work(*asked(cell, registry))
     assert message["record"]["status"] == "failed"
     for text in (message["record"]["error"], message["log"]):
         assert str(tmp_path / "losses" / "mine.py") in text and "RuntimeError: no way" in text
         assert str(scratch) not in text
     write_loss(tmp_path, "mine", "if len(labels) > 2: os._exit(3)")
     cell, registry = planned(tmp_path, ONE)
-    (message,) = node.work(*asked(cell, registry))
+    _, message = node.work(*asked(cell, registry))
     assert "exit code 3" in message["record"]["error"]
     assert message["record"]["error"].endswith(f"its log: /home/me/run/logs/{cell.key}.log")
 
@@ -105,7 +105,7 @@ def test_a_cell_that_goes_wrong_speaks_of_the_users_files(tmp_path, scratch):
 def test_limits_are_kept_on_the_node(tmp_path):
     write_loss(tmp_path, "mine", "if len(labels) > 2: time.sleep(600)")
     cell, registry = planned(tmp_path, ONE)
-    (message,) = node.work(*asked(cell, registry, timeout=1.0))
+    _, message = node.work(*asked(cell, registry, timeout=1.0))
     assert (message["record"]["status"], message["record"]["error"]) == ("timeout", "killed after 1 seconds")
 
 
@@ -114,7 +114,7 @@ def test_the_first_cell_is_not_charged_for_loading_torch(tmp_path):
     write_loss(tmp_path, "mine", "pass")
     cell, registry = planned(tmp_path, ONE)
     node._servers.close()
-    (message,) = node.work(*asked(cell, registry, timeout=2.0))
+    _, message = node.work(*asked(cell, registry, timeout=2.0))
     assert message["record"]["status"] == "done", message["record"]["error"]
 
 
@@ -122,7 +122,8 @@ def test_the_first_cell_is_not_charged_for_loading_torch(tmp_path):
 def test_another_attempt_goes_on_from_the_state_that_was_sent(tmp_path):
     write_loss(tmp_path, "mine", "time.sleep(0.03)")
     cell, registry = planned(tmp_path, SLOWLY)
-    *states, whole = node.work(*asked(cell, registry, checkpoint=0.2))
+    started, *states, whole = node.work(*asked(cell, registry, checkpoint=0.2))
+    assert started == {"started": True}
     assert states and all(set(state) == {"partial"} for state in states)
     *_, resumed = node.work(*asked(cell, registry), partial=states[-1]["partial"])
     assert "resumed" in resumed["record"]["flags"] and "resumed" not in whole["record"]["flags"]
@@ -135,7 +136,7 @@ def test_whoever_stops_the_task_stops_the_cell(tmp_path, scratch):
     write_loss(tmp_path, "mine", f"open({str(marker)!r}, 'w').write(str(os.getpid())); time.sleep(0.05)")
     cell, registry = planned(tmp_path, SLOWLY.replace("steps = 80", "steps = 4000"))
     messages = node.work(*asked(cell, registry, checkpoint=0.1))
-    next(messages)
+    assert [set(next(messages)) for _ in range(2)] == [{"started"}, {"partial"}]
     pid = int(marker.read_text())
     assert alive(pid)
     messages.close()

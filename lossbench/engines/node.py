@@ -87,7 +87,7 @@ def work(
     warm: Mapping[str, bytes] | None = None,
     partial: bytes | None = None,
 ) -> Iterator[Message]:
-    """Train one cell. Yields {"partial"} with the state it keeps, then {"record", "correct", "checkpoint", "log"}.
+    """Train one cell. Yields {"started"}, {"partial"} with the state it keeps, at last {"record", "correct", …}.
 
     `warm` is the folder of the warm start's record, `partial` the state that an earlier attempt left. {"refused"} comes
     instead of a result when this machine would not run what was planned.
@@ -138,6 +138,7 @@ def _trained(
     """Let the local engine run the cell, and pass on the state that it keeps."""
     data = _data_folder(job["data"], job["data_given"])
     server = _servers.given(shared, registry)
+    yield {"started": True}
     limits = {name: job[name] for name in ("timeout", "memory", "checkpoint")}
     state = store.partial(cell.key)
     passed = _modified(state)

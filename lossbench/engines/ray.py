@@ -179,7 +179,9 @@ class _Scheduler(local._Scheduler):
             if isinstance(message, Exception):
                 self.lost(stream, *self.fate(message))
             elif "node" in message:
-                flight.node, flight.host, flight.since = message["node"], message["host"], time.monotonic()
+                flight.node, flight.host = message["node"], message["host"]
+            elif "started" in message:
+                flight.since = time.monotonic()
             elif "partial" in message:
                 self.keep(flight.key, message["partial"])
             elif "refused" in message:
