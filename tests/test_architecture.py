@@ -76,7 +76,12 @@ def imports_of(path: Path) -> set[str]:
         ("report/words", []),
         ("report/analysis", ["errors", "schema", "stats", "store", "text", "theory"]),
         ("report/sections", ["report", "stats"]),
-        ("report/figures", ["report"]),
+        ("report/series", ["report", "stats"]),
+        ("report/figures/curves", ["report", "theory"]),
+        *(
+            (f"report/figures/{name}", ["report"])
+            for name in ("__init__", "style", "forest", "dots", "ranking", "cost", "plane")
+        ),
         ("report/render", ["report"]),
     ],
 )
