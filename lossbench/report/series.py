@@ -62,25 +62,35 @@ def pairs(results: Results, experiment: str, metric: str = "accuracy") -> pd.Dat
 
     Columns a, b, n, delta (a − b), low, high, p_holm (over all pairs of the experiment), verdict.
     """
-    column = METRICS[metric].column
     frame = results.trained[results.trained["experiment"] == experiment]
-    wide = frame.pivot_table(index="seed", columns=["label", *PLACE], values=column, aggfunc="first", sort=False)
-    labels = order(results, frame["label"])
-    rows = []
-    resolution = 100 / float(frame["total"].max()) if metric == "accuracy" and len(frame) else 0.0
     margin = results.outline.margin if metric == "accuracy" else None
-    for a, b in itertools.combinations([label for label in labels if label in wide.columns.get_level_values(0)], 2):
-        shared = [place for place in wide[a].columns if place in wide[b].columns]
-        whole = pd.concat([wide[a][shared], wide[b][shared]], axis=1, keys=("a", "b")).dropna()
-        if not shared or whole.empty:
+    resolution = 100 / float(frame["total"].max()) if metric == "accuracy" and len(frame) else 0.0
+    values = _by_seed(frame, METRICS[metric].column)
+    rows = []
+    for a, b in itertools.combinations(order(results, frame["label"]), 2):
+        both = [values[a], values[b]]
+        shared = ~np.isnan(both).all(axis=1).any(axis=0)  # points that have both losses
+        whole = ~np.isnan([side[:, shared] for side in both]).any(axis=(0, 2))  # seeds without gaps there
+        if not shared.any() or not whole.any():
             continue
-        first, second = whole["a"].mean(axis=1), whole["b"].mean(axis=1)
+        first, second = (side[whole][:, shared].mean(axis=1) for side in both)
         found = stats.paired(first, second, resolution=resolution)
         tost = stats.tost(first, second, margin, resolution=resolution) if margin else math.nan
-        rows.append({"a": a, "b": b, **vars(found), "tost_p": tost, "points": len(shared)})
+        rows.append({"a": a, "b": b, **vars(found), "tost_p": tost, "points": int(shared.sum())})
     for row, p in zip(rows, stats.holm([row["p"] for row in rows]), strict=True):
         row["p_holm"], row["verdict"] = p, stats.verdict(p, row["tost_p"])
     return pd.DataFrame(rows, columns=[*("a", "b", "n", "delta", "low", "high", "p", "p_holm", "verdict", "points")])
+
+
+def _by_seed(frame: pd.DataFrame, column: str) -> dict[str, NDArray[np.float64]]:
+    """seeds × points of each loss, NaN where there is no value; plain arrays, as all pairs of 20 losses are 190."""
+    seed, point = pd.factorize(frame["seed"])[0], frame.groupby(POINT, sort=False).ngroup().to_numpy()
+    found = {}
+    for label, rows in frame.reset_index(drop=True).groupby("label", sort=False):
+        table = np.full((seed.max() + 1, point.max() + 1), np.nan)
+        table[seed[rows.index], point[rows.index]] = rows[column].astype(float)
+        found[str(label)] = table
+    return found
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,8 @@ def ranks(results: Results, metric: str = "accuracy") -> Ranks | None:
     """
     column, _, higher_is_better = METRICS[metric]
     frame = results.trained.dropna(subset=[column])
+    if frame.empty:
+        return None
     names = frame["dataset"].str.partition("[")[0]  # digits[classes=5] is digits
     common = set(results.labels)
     for _, group in frame.groupby(names, sort=False):

@@ -130,7 +130,7 @@ class Drawing:
     def svg(self) -> str:
         text = self._saved("svg", {"Date": None, "Creator": "lossbench"}).decode()
         # A reader without the font gets one of the same build, never the browser's serif letters.
-        return re.sub(r"(font: [^;\"]*?)'DejaVu Sans'", r"\1'DejaVu Sans', Verdana, sans-serif", text)
+        return re.sub(r"(font(?:-family)?: [^;\"]*'DejaVu Sans')", r"\1, Verdana, sans-serif", text)
 
     @cached_property
     def pdf(self) -> bytes:
