@@ -47,9 +47,10 @@ def memory_bars(results: Results, experiment: str) -> Drawing | None:
             sizes = frame[column].to_numpy(float) / factor
             ledger.barh(rows, sizes, left=left, height=0.68, color=colour, label=cause, edgecolor="white", lw=0.5)
             left = left + sizes
+        digits = 1 if left.max() >= 10 else 2
         for row, value in enumerate(left):
-            ledger.annotate(f"{value:.1f}", (value, row), xytext=(3, 0), textcoords="offset points", va="center",
-                            fontsize=7.5, color=SOFT)  # fmt: skip
+            ledger.annotate(f"{value:.{digits}f}", (value, row), xytext=(3, 0), textcoords="offset points",
+                            va="center", fontsize=7.5, color=SOFT)  # fmt: skip
         ledger.set_xlim(0, 1.13 * float(left.max()))
         for place, found in enumerate(frame.to_dict("records")):
             if not pd.isna(found["bytes_peak"]):

@@ -239,7 +239,7 @@ def _band(ax: Axes, mine: pd.DataFrame, look: Look, label: str, *, positive: boo
 def _nudges(values: Sequence[int], lines: int) -> Any:
     """Factors that set lines side by side on a log axis, so that no bar hides another; no further than half a gap."""
     gaps = np.diff(np.log(values))
-    step = min(0.014 * math.log(values[-1] / values[0]), 0.5 * float(gaps.min()) / max(lines - 1, 1))
+    step = min(0.010 * math.log(values[-1] / values[0]), 0.5 * float(gaps.min()) / max(lines - 1, 1))
     return np.exp(step * (np.arange(lines) - (lines - 1) / 2))
 
 

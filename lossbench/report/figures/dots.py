@@ -73,11 +73,10 @@ def _panel(ax: Axes, group: pd.DataFrame, labels: list[str], look: Mapping[str, 
     ax.grid(axis="x")
     values = group["accuracy"].astype(float)
     room = 0.06 * max(float(values.max() - values.min()), 0.1)
-    # An interval of three seeds may be wider than the accuracies can be: no accuracy is above 100 or below 0.
+    # An interval of three seeds may be wider than accuracies can be: none is above 100 or below 0.
     ends = main.loc[[(*place, label) for label in labels if (*place, label) in main.index], ["low", "high"]]
-    low = np.nanmin([values.min(), max(ends["low"].min(), values.min() - (values.max() - values.min()), 0)])
-    high = np.nanmax([values.max(), min(ends["high"].max(), values.max() + (values.max() - values.min()), 100)])
-    ax.set_xlim(float(low) - room, min(float(high) + room, 100 + room / 2))
+    low, high = np.nanmin([values.min(), ends["low"].min()]), np.nanmax([values.max(), ends["high"].max()])
+    ax.set_xlim(max(float(low) - room, 0), min(float(high) + room, 100 + room))
 
 
 def _title(group: pd.DataFrame, whole: pd.DataFrame) -> str:

@@ -205,7 +205,8 @@ def _panels(frame: pd.DataFrame, what: str) -> list[Panel]:
         rows = group
         if len(group) > each:
             rows = group.loc[group["delta"].abs().nlargest(each).index.sort_values()]
-        shared = [str(group[column].iloc[0]) for column in ("dataset",) if group[column].nunique() == 1]
+        shared = [str(group["dataset"].iloc[0])] if group["dataset"].nunique() == 1 else []
+        shared = [dataset for dataset in shared if dataset != name]  # `mnist: mnist` says it twice
         shared += [f"M = {group['width'].iloc[0]}"] if group["width"].nunique() == 1 else []
         note = f"the {len(rows)} of {len(group)} that differ most" if len(rows) < len(group) else ""
         said = ", ".join(part for part in (*shared, counted(list(group["n"]), what), note) if part)
