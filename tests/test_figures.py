@@ -451,7 +451,9 @@ def test_nothing_is_drawn_outside_the_canvas(labels, drawings):
 
 def test_names_do_not_overlap(drawings):
     """Neither those along an axis nor those of a critical-difference diagram."""
-    for name, drawing in drawings.items():
+    twenty = results_of(*(made(name, name, TWENTY, seeds=1, evaluations=False) for name in "abcde"))
+    ranked = {"ranks of twenty": figures.critical_difference_diagram(twenty)}
+    for name, drawing in {**drawings, **ranked}.items():
         for ax in drawing.canvas.axes:
             groups = [ax.get_yticklabels()] if ax.get_visible() else []
             groups += [[text for text in ax.texts if text.get_text().strip()]] if name.startswith("ranks") else []

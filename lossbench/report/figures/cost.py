@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from lossbench.report import series
 from lossbench.report.analysis import Results
 from lossbench.report.figures.forest import MOST_ROWS, ROW, names, separate
-from lossbench.report.figures.style import LINE, SOFT, WIDTH, Drawing, beside, counted, heading, looks, tall
+from lossbench.report.figures.style import LINE, SOFT, WIDTH, Drawing, beside, counted, heading, looks, percent, tall
 
 # Causes and phases are no losses, so they have shades of their own: one hue from dark to light.
 CAUSES = {
@@ -144,6 +144,7 @@ def pareto(results: Results, experiment: str) -> Drawing | None:
         ax.set_xlabel(f"step time / step time of {results.outline.baseline}")
         ax.set_ylabel("test accuracy, %")
         ax.grid()
+        percent(ax)
         n, rounds = counted(list(frame["n"])), counted(list(frame["rounds"]), "rounds")
         heading(canvas, f"{experiment}: accuracy against step time, {series.where(first)}, {n}, {rounds[4:]}")
         title = "loss (chance of the front)" if known else None

@@ -25,6 +25,7 @@ from lossbench.report.figures.style import (
     heading,
     legend,
     looks,
+    percent,
 )
 from lossbench.theory import simplex_angle
 
@@ -61,10 +62,13 @@ def width_drawing(results: Results, experiment: str) -> Drawing | None:
         for ax in (accuracy, memory):
             ax.axvline(minimum, color=MARK, lw=1.1, ls=(0, (4, 3)), zorder=0)
             ax.grid(axis="y")
+        left = minimum > math.sqrt(widths[0] * widths[-1])  # the words stand where there is more room
         accuracy.annotate(
-            f"M_min = C − 1 = {minimum}", (minimum, 0.03), xycoords=("data", "axes fraction"), xytext=(5, 0),
-            textcoords="offset points", color=MARK, fontsize=8.5,
+            f"M_min = C − 1 = {minimum}", (minimum, 0.03), xycoords=("data", "axes fraction"),
+            xytext=(-5 if left else 5, 0), textcoords="offset points", color=MARK, fontsize=8.5,
+            ha="right" if left else "left",
         )  # fmt: skip
+        percent(accuracy)
         accuracy.set_ylabel("test accuracy, %")
         memory.set_ylabel("FC layer, KiB")
         memory.set_xlabel("FC width M, units (log scale)")
@@ -118,6 +122,7 @@ def classes_curve(results: Results, experiment: str) -> Drawing | None:
                 _line(ax, mine["classes"] * nudges[index], mine["accuracy"], mine, look[label], label)
             ax.set_title(name)
             ax.grid(axis="y")
+            percent(ax)
             _log_ticks(ax, counts)
         for ax in list(axes.flat)[len(shown) :]:
             ax.set_visible(False)

@@ -217,7 +217,7 @@ def _panels(frame: pd.DataFrame, what: str) -> list[Panel]:
 def names(group: pd.DataFrame) -> list[str]:
     """The rows of a panel: the loss, and what tells it from its namesakes in the panel."""
     several = series.varied(group)
-    return ["   ".join([row["loss"], *series.told(row, several)]) for row in group.to_dict("records")]
+    return [", ".join([row["loss"], *series.told(row, several)]) for row in group.to_dict("records")]
 
 
 def separate(ax: Axes, group: pd.DataFrame) -> None:

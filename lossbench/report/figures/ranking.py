@@ -34,7 +34,8 @@ def critical_difference_diagram(results: Results, metric: str = "accuracy") -> D
         ax.plot([1, count], [0, 0], color=INK, lw=1.2)
         for rank in range(1, count + 1):
             ax.plot([rank, rank], [0, 0.1], color=INK, lw=1)
-            ax.text(rank, 0.17, str(rank), ha="center", va="bottom", fontsize=8)
+            if count <= 12 or rank == 1 or rank % 5 == 0:
+                ax.text(rank, 0.17, str(rank), ha="center", va="bottom", fontsize=8)
         for place, index in enumerate(order):
             left = place < half
             down = place if left else count - 1 - place

@@ -183,6 +183,12 @@ def beside(ax: Axes, handles: Sequence[Line2D], title: str | None = None) -> Non
     made.set_zorder(5)
 
 
+def percent(ax: Axes) -> None:
+    """No accuracy is below 0 or above 100, whatever the interval of three seeds says: it ends at the edge."""
+    low, high = ax.get_ylim()
+    ax.set_ylim(max(low, 0.0), min(high, 100.5))
+
+
 def tall(entries: int, least: float) -> float:
     """The height of a figure with room for so many legend entries."""
     return max(least, 0.75 + 0.19 * entries)
