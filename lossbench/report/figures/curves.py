@@ -81,7 +81,7 @@ def width_drawing(results: Results, experiment: str) -> Drawing | None:
     caption = (
         "Mean test accuracy with 95 % t intervals over seeds (points side by side have the same width). "
         "M_min = C − 1 is the least width at which C class weights can stand at equal angles. Memory is that of the "
-        "FC layer's parameters. The accuracy axis does not start at zero."
+        "FC layer's parameters. The accuracy axis need not start at zero."
     )
     return Drawing(f"width-{experiment}", caption, WIDTH, 4.8, draw)
 
@@ -135,7 +135,7 @@ def classes_curve(results: Results, experiment: str) -> Drawing | None:
 
     caption = (
         "Mean test accuracy with 95 % t intervals over seeds; points side by side have the same number of classes. "
-        "The accuracy axis does not start at zero."
+        "The accuracy axis need not start at zero."
     )
     return Drawing(f"classes-{experiment}", caption, WIDTH, 0.9 + 2.9 * rows, draw)
 

@@ -47,7 +47,7 @@ def seed_dots(results: Results, experiment: str) -> Drawing | None:
 
     caption = (
         "Each dot is one seed; the diamond below is their mean and the bar its 95 % t interval. Dots of one height "
-        "are the same seed for every loss. The axes do not start at zero and differ from panel to panel."
+        "are the same seed for every loss. The axes need not start at zero and differ from panel to panel."
     )
     return Drawing(f"seeds-{experiment}", caption, WIDTH, 0.8 + rows * (0.34 * len(labels) + 0.55), draw)
 

@@ -118,7 +118,7 @@ class Drawing:
             self.draw(canvas)
             before: list[Any] = []
             for _ in range(4):  # names beside an axes move it, which moves them: settled after a few rounds
-                canvas.draw_without_rendering()
+                engine.execute(canvas)
                 places = [ax.get_position().bounds for ax in canvas.axes]
                 if np.allclose(places, before, atol=1e-3) if before else False:
                     break
