@@ -4,8 +4,8 @@
     analysis    records + outline → Results: every number that the report states, as data frames
                 (claims, published, ranks, cost and guards: those parts of it that are a module of their own)
     sections    Results → Sections of prose, tables and figures; one small function a section
-    figures     Results → SVG
-    render      Sections → summary.md, report.html; tex: tables/*.tex
+    series      Results → what the figures draw; figures: Drawings, as SVG, PDF and PNG
+    render      Sections → summary.md; page, drill: report.html; tex: tables/*.tex
     data        Results → records.csv, comparisons.csv, claims.csv, published.csv, report.json
 
 `compare` sets two runs beside each other. To say more, add a section; nothing else changes.
@@ -78,6 +78,7 @@ def rendered(runs: Sequence[str | os.PathLike[str]]) -> tuple[list[Section], dic
         "report.html": render.html(results, parts).encode(),
         **data.files(results, parts),
     }
-    files |= {f"figures/{figure.name}.svg": figure.svg.encode() for figure in render.figures(parts)}
+    for figure in render.figures(parts):
+        files |= {f"figures/{name}": content for name, content in figure.files.items()}
     files |= {f"tables/{name}": text.encode() for name, text in tex.documents(parts).items()}
     return parts, files
