@@ -87,7 +87,7 @@ def results_of(*groups) -> Results:
     cells = tuple(cell for cell, _ in found)
     outline = Outline("study", "A study", "softmax", 0.5, (), {}, None, "lossbench run study.toml")
     records = tabulated(cells, {cell.key: record.to_json() for cell, record in found})
-    return Results(outline, ("runs/study",), cells, records, {})
+    return Results(outline, ("runs/study",), cells, records.assign(steps_to_converge=np.nan), {})
 
 
 def with_features(results: Results, labels=10) -> Results:
@@ -362,7 +362,7 @@ def test_a_run_with_nothing_finished_has_no_figure():
     group = made("one", "digits", LONG, seeds=2, timing=5)
     assert not list(figures.gallery(results_of([(cell, Record(cell, "failed", error="x")) for cell, _ in group])))
     empty = results_of(group)
-    nothing = Results(empty.outline, empty.runs, empty.cells, tabulated([], {}), {})
+    nothing = Results(empty.outline, empty.runs, empty.cells, empty.records.iloc[:0], {})
     assert not list(figures.gallery(nothing))
 
 

@@ -1,4 +1,4 @@
-"""A real Ray cluster on this machine: a head without CPUs and two nodes with one each. Nodes, workers and drivers die."""
+"""The Ray engine on a real cluster: what it trains equals the local engine, and what dies is tried again elsewhere."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +104,7 @@ class Figure:
     name: str
     svg: str
     caption: str
-    files: Mapping[str, bytes] = field(default_factory=dict)  # NAME.svg, NAME.pdf, NAME.png
+    saved: Callable[[str], bytes] | None = field(default=None, compare=False)  # as "pdf" or "png", drawn when asked
 
 
 Block = Prose | Table | Figure

@@ -145,9 +145,13 @@ class Drawing:
         """The drawing in every format, by file name."""
         return {f"{self.name}.svg": self.svg.encode(), f"{self.name}.pdf": self.pdf, f"{self.name}.png": self.png}
 
+    def saved(self, kind: str) -> bytes:
+        """The drawing as a file of that kind: svg, pdf or png."""
+        return self.svg.encode() if kind == "svg" else self.pdf if kind == "pdf" else self.png
+
     def block(self) -> Figure:
         """The drawing as sections place it."""
-        return Figure(self.name, self.svg, self.caption, self.files)
+        return Figure(self.name, self.svg, self.caption, self.saved)
 
     def _saved(self, kind: str, metadata: Mapping[str, str | None]) -> bytes:
         buffer = io.BytesIO()
