@@ -15,15 +15,18 @@ from lossbench.screen import DONE, UNFINISHED
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
 @click.option("--reports", metavar="DIR", default="reports", show_default=True, help="Where the report goes.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file is not what would be written.")
-def report(runs: tuple[str, ...], reports: str, check: bool) -> int:
+@click.option(
+    "--figures", "formats", type=click.Choice(["pdf", "png"]), multiple=True, help="Figures so too, not only as SVG."
+)
+def report(runs: tuple[str, ...], reports: str, check: bool, formats: tuple[str, ...]) -> int:
     """Write the report of RUN… (run folders, or names of suites run here) again from their records."""
     from lossbench.report import differing, write
 
     folders = [run_folder(run) for run in runs]
     if not check:
-        screen.show_report(write(folders, reports))
+        screen.show_report(write(folders, reports, formats))
         return DONE
-    wrong = differing(folders, reports)
+    wrong = differing(folders, reports, formats)
     for name, how in wrong.items():
         click.echo(f"{Path(reports) / name}: {how}", err=True)
     if not wrong:

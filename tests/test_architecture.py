@@ -90,7 +90,12 @@ def imports_of(path: Path) -> set[str]:
         ("report/sections", ["report", "stats"]),
         ("report/sections_grid", ["report", "stats"]),
         ("report/sections_end", ["report"]),
-        ("report/figures", ["report"]),
+        ("report/series", ["report", "stats"]),
+        ("report/figures/curves", ["report", "theory"]),
+        *(
+            (f"report/figures/{name}", ["report"])
+            for name in ("__init__", "style", "forest", "dots", "ranking", "cost", "plane")
+        ),
         ("report/render", ["report"]),
         ("report/page", ["report"]),
         ("report/drill", ["report", "schema", "store", "text", "theory"]),

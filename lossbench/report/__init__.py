@@ -4,8 +4,8 @@
     analysis    records + outline → Results: every number that the report states, as data frames
                 (claims, published, ranks, cost and guards: those parts of it that are a module of their own)
     sections    Results → Sections of prose, tables and figures; one small function a section
-    figures     Results → SVG
-    render      Sections → summary.md, report.html; tex: tables/*.tex
+    series      Results → what the figures draw; figures: Drawings, as SVG, PDF and PNG
+    render      Sections → summary.md; page, drill: report.html; tex: tables/*.tex
     data        Results → records.csv, comparisons.csv, claims.csv, published.csv, report.json
 
 `compare` sets two runs beside each other. To say more, add a section; nothing else changes.
@@ -33,10 +33,10 @@ class Report:
     files: dict[str, Path]
 
 
-def write(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Report:
-    """Write the report of one or more run folders of a suite into `out`."""
+def write(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], formats: Sequence[str] = ()) -> Report:
+    """Write the report of one or more run folders of a suite into `out`; figures as SVG and in `formats` (pdf, png)."""
     out = Path(out)
-    parts, files = rendered(runs)
+    parts, files = rendered(runs, formats)
     try:
         for folder in {(out / name).parent for name in files}:
             folder.mkdir(parents=True, exist_ok=True)
@@ -50,10 +50,12 @@ def write(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -
     return Report(parts, {name: out / name for name in files})
 
 
-def differing(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> dict[str, str]:
+def differing(
+    runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], formats: Sequence[str] = ()
+) -> dict[str, str]:
     """The files of a report in `out` that are not what would be written now, and how: `missing` or `differs`."""
     found = {}
-    for name, content in rendered(runs)[1].items():
+    for name, content in rendered(runs, formats)[1].items():
         path = Path(out) / name
         try:
             if path.read_bytes() != content:
@@ -65,7 +67,9 @@ def differing(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str
     return found
 
 
-def rendered(runs: Sequence[str | os.PathLike[str]]) -> tuple[list[Section], dict[str, bytes]]:
+def rendered(
+    runs: Sequence[str | os.PathLike[str]], formats: Sequence[str] = ()
+) -> tuple[list[Section], dict[str, bytes]]:
     """What the report of these runs says, and the contents of its files by name."""
     from lossbench.report import data, render, tex
     from lossbench.report.analysis import analyse
@@ -78,6 +82,8 @@ def rendered(runs: Sequence[str | os.PathLike[str]]) -> tuple[list[Section], dic
         "report.html": render.html(results, parts).encode(),
         **data.files(results, parts),
     }
-    files |= {f"figures/{figure.name}.svg": figure.svg.encode() for figure in render.figures(parts)}
+    for figure in render.figures(parts):
+        files[f"figures/{figure.name}.svg"] = figure.svg.encode()
+        files |= {f"figures/{figure.name}.{kind}": figure.saved(kind) for kind in formats if figure.saved}
     files |= {f"tables/{name}": text.encode() for name, text in tex.documents(parts).items()}
     return parts, files

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 # What a row of finished text may end a number with, and by how much that multiplies it.
@@ -99,11 +99,12 @@ def leading_number(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing as SVG text, and what it shows in one sentence."""
+    """A drawing as SVG text, what it shows in a sentence or two, and the same picture for papers and slides."""
 
     name: str
     svg: str
     caption: str
+    saved: Callable[[str], bytes] | None = field(default=None, compare=False)  # as "pdf" or "png", drawn when asked
 
 
 Block = Prose | Table | Figure

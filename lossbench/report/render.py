@@ -22,7 +22,7 @@ def markdown(results: Results, sections: Sequence[Section]) -> str:
                     lines += ["```", text, "```", ""]
                 case Prose(text):
                     lines += [_escape(text), ""]
-                case Figure(name, _, caption):
+                case Figure(name, _, caption, _):
                     lines += [f"![{_escape(caption)}](figures/{name}.svg)", "", f"*{_escape(caption)}*", ""]
                 case Table():
                     lines += [_pipe_table(block), ""]

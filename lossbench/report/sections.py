@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from lossbench import stats
 from lossbench.report import figures, words
 from lossbench.report.analysis import Results
-from lossbench.report.blocks import Block, Figure, Prose, Section, Table
+from lossbench.report.blocks import Block, Prose, Section, Table
 from lossbench.report.points import place
 from lossbench.report.sections_end import cost, environment, published, threats
 from lossbench.report.sections_grid import (
@@ -23,9 +24,13 @@ from lossbench.report.sections_grid import (
 
 
 def sections(results: Results) -> list[Section]:
-    """The whole report; a section without blocks is left out."""
-    made = (build(results) for build in SECTIONS)
-    return [section for section in made if section.blocks]
+    """The whole report, the figures of a section before its tables; a section without blocks is left out."""
+    found = []
+    for section in (build(results) for build in SECTIONS):
+        drawn = tuple(drawing.block() for drawing in figures.of_section(results, section.slug))
+        if drawn or section.blocks:
+            found.append(replace(section, blocks=(*drawn, *section.blocks)))
+    return found
 
 
 def findings(results: Results) -> Section:
@@ -137,9 +142,6 @@ def against_baseline(results: Results) -> Section:
     """Paired differences from the baseline with their verdicts."""
     baseline, margin = results.outline.baseline, results.outline.margin
     blocks: list[Block] = []
-    if svg := figures.differences(results, "accuracy", f"accuracy minus {baseline}, points", margin):
-        band = f"the band is ±{margin:g} points, a filled dot is a difference after Holm's adjustment."
-        blocks.append(Figure("differences", svg, f"Difference from {baseline} with 95 % interval; {band}"))
     compared = {
         place(row, row["loss"]): row for row in results.comparisons.to_dict("records") if row["metric"] == "accuracy"
     }

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from lossbench import stats
-from lossbench.report import figures, ranks, words
+from lossbench.report import ranks, words
 from lossbench.report.analysis import Results
-from lossbench.report.blocks import Block, Figure, Prose, Section, Table
+from lossbench.report.blocks import Block, Prose, Section, Table
 from lossbench.report.points import place, points
 
 VERIFICATION = {"tar@0.01": "TAR at FAR 1 %", "eer": "EER", "auc": "AUC"}
@@ -72,14 +72,8 @@ def _equals(p: float) -> str:
 
 def width(results: Results) -> Section:
     """Accuracy and memory against M."""
-    caption = (
-        "Mean accuracy with 95 % intervals over seeds. M_min = C − 1 is the least width at which C class weights can "
-        "stand at equal angles."
-    )
     blocks: list[Block] = []
     for name in dict.fromkeys(cell.experiment for cell in results.cells):
-        if svg := figures.width_curve(results, name):
-            blocks.append(Figure(f"width-{name}", svg, caption))
         frame = _finished(results, name)
         if len(frame) and frame["width"].nunique() > 1:
             blocks.append(_along(results, frame, f"{name}: accuracy and FC memory against the width M."))

@@ -1,0 +1,261 @@
+"""Lines: accuracy and memory against the FC width, accuracy against classes, learning curves, angles by class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from lossbench.report import series
+from lossbench.report.analysis import Results
+from lossbench.report.figures.style import (
+    BASELINE_COLOUR,
+    MARK,
+    WIDTH,
+    Drawing,
+    Look,
+    chosen,
+    counted,
+    heading,
+    legend,
+    looks,
+    percent,
+)
+from lossbench.theory import simplex_angle
+
+MOST_CLASSES = 30  # along an axis; more are drawn as a distribution
+MOST_PANELS = 4
+
+
+def width_drawing(results: Results, experiment: str) -> Drawing | None:
+    """Accuracy with its interval and FC memory against M, M_min marked; None where the width does not vary."""
+    frame = _measured(results, experiment)
+    if len(frame):  # with several class counts M_min differs: the largest task that has several widths stands for all
+        several = frame.groupby(["dataset", "classes"], sort=False)["width"].nunique()
+        several = several[several > 1]
+        if several.empty:
+            return None
+        dataset, classes = max(several.index, key=lambda place: place[1])
+        frame = frame[(frame["dataset"] == dataset) & (frame["classes"] == classes)]
+    if frame.empty or frame["width"].nunique() < 2:
+        return None
+    look = looks(results.labels)
+    labels, left_out = chosen(series.order(results, frame["loss"]), _worth(frame))
+    widths = sorted(int(width) for width in frame["width"].unique())
+    minimum = int(frame["minimum"].iloc[0])
+    first = frame.iloc[0]
+
+    def draw(canvas: Canvas) -> None:
+        accuracy, memory = canvas.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        nudges = _nudges(widths, len(labels))
+        for index, label in enumerate(labels):
+            mine = frame[frame["loss"] == label].sort_values("width")
+            _line(accuracy, mine["width"] * nudges[index], mine["accuracy"], mine, look[label], label)
+        sizes = frame.groupby("width")["bytes_fc"].mean() / 1024
+        memory.plot(sizes.index, sizes, color=BASELINE_COLOUR, marker="o", markersize=4.5, lw=1.5, label="FC layer")
+        for ax in (accuracy, memory):
+            ax.axvline(minimum, color=MARK, lw=1.1, ls=(0, (4, 3)), zorder=0)
+            ax.grid(axis="y")
+        left = minimum > math.sqrt(widths[0] * widths[-1])  # the words stand where there is more room
+        accuracy.annotate(
+            f"M_min = C − 1 = {minimum}", (minimum, 0.03), xycoords=("data", "axes fraction"),
+            xytext=(-5 if left else 5, 0), textcoords="offset points", color=MARK, fontsize=8.5,
+            ha="right" if left else "left",
+        )  # fmt: skip
+        percent(accuracy)
+        accuracy.set_ylabel("test accuracy, %")
+        memory.set_ylabel("FC layer, KiB")
+        memory.set_xlabel("FC width M, units (log scale)")
+        _log_ticks(memory, widths)
+        memory.set_ylim(bottom=0)
+        heading(canvas, f"{experiment}: accuracy and FC memory against the FC width, {first['dataset']}, "
+                f"C = {first['classes']}, {counted(list(frame['n']))}{left_out}")  # fmt: skip
+        legend(accuracy, look, labels)
+
+    caption = (
+        "Mean test accuracy with 95 % t intervals over seeds (points side by side have the same width). "
+        "M_min = C − 1 is the least width at which C class weights can stand at equal angles. Memory is that of the "
+        "FC layer's parameters. The accuracy axis need not start at zero."
+    )
+    return Drawing(f"width-{experiment}", caption, WIDTH, 4.8, draw)
+
+
+def width_curve(results: Results, experiment: str) -> str | None:
+    """The SVG of `width_drawing`."""
+    drawing = width_drawing(results, experiment)
+    return drawing.svg if drawing else None
+
+
+def classes_curve(results: Results, experiment: str) -> Drawing | None:
+    """Accuracy against the number of classes, one panel a width; None where the classes do not vary."""
+    frame = _measured(results, experiment)
+    if frame.empty or frame["classes"].nunique() < 2:
+        return None
+    frame = frame.assign(
+        panel=["M = C − 1" if row.width == row.minimum else f"M = {row.width}" for row in frame.itertuples()]
+    )
+    grown = frame.groupby("panel", sort=False)["classes"].nunique()
+    panels = [str(name) for name in grown.index if grown[name] > 1]
+    if not panels:
+        return None
+    shown = panels[:MOST_PANELS]
+    frame = frame[frame["panel"].isin(shown)]
+    look = looks(results.labels)
+    labels, left_out = chosen(series.order(results, frame["loss"]), _worth(frame))
+    columns = min(2, len(shown))
+    rows = math.ceil(len(shown) / columns)
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.subplots(rows, columns, squeeze=False, sharey=True, sharex=True)
+        counts = sorted(int(count) for count in frame["classes"].unique())
+        nudges = _nudges(counts, len(labels))
+        for ax, name in zip(axes.flat, shown, strict=False):
+            part = frame[frame["panel"] == name]
+            for index, label in enumerate(labels):
+                mine = part[part["loss"] == label].sort_values("classes")
+                _line(ax, mine["classes"] * nudges[index], mine["accuracy"], mine, look[label], label)
+            ax.set_title(name)
+            ax.grid(axis="y")
+            percent(ax)
+            _log_ticks(ax, counts)
+        for ax in list(axes.flat)[len(shown) :]:
+            ax.set_visible(False)
+        canvas.supxlabel("classes C (log scale)", fontsize=9)
+        canvas.supylabel("test accuracy, %", fontsize=9)
+        more = f" ({len(shown)} of {len(panels)} widths)" if len(shown) < len(panels) else ""
+        heading(canvas, f"{experiment}: accuracy against the number of classes, {counted(list(frame['n']))}"
+                f"{left_out}{more}")  # fmt: skip
+        legend(axes[0, -1], look, labels)
+
+    caption = (
+        "Mean test accuracy with 95 % t intervals over seeds; points side by side have the same number of classes. "
+        "The accuracy axis need not start at zero."
+    )
+    return Drawing(f"classes-{experiment}", caption, WIDTH, 0.9 + 2.9 * rows, draw)
+
+
+def learning_curves(results: Results, experiment: str) -> Drawing | None:
+    """Training loss and, where it was scored on the way, test accuracy against the step, with bands over seeds."""
+    frame = series.curves(results, experiment)
+    parts = [name for name in ("loss", "accuracy") if frame[frame["series"] == name]["step"].nunique() > 1]
+    if not parts:
+        return None
+    look = looks(results.labels)
+    labels, left_out = chosen(series.order(results, frame["loss"]), _worth(_measured(results, experiment)))
+    first = series.at_one_point(results.trained[results.trained["experiment"] == experiment]).iloc[0]
+    axis = {"loss": "training loss (log scale)", "accuracy": "test accuracy, %"}
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.subplots(len(parts), 1, sharex=True, squeeze=False)[:, 0]
+        for ax, part in zip(axes, parts, strict=True):
+            for label in labels:
+                mine = frame[(frame["series"] == part) & (frame["loss"] == label)].sort_values("step")
+                _band(ax, mine, look[label], label, positive=part == "loss")
+            ax.set_ylabel(axis[part])
+            ax.grid(axis="y")
+            if part == "loss" and (frame[frame["series"] == "loss"]["mean"] > 0).all():
+                ax.set_yscale("log")
+                ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+                ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                ax.yaxis.set_minor_locator(NullLocator())
+        axes[-1].set_xlabel("optimizer step")
+        heading(canvas, f"{experiment}: learning curves, {series.where(first)}, {counted(list(frame['n']))}{left_out}")
+        legend(axes[0], look, labels, markers=False)
+
+    caption = (
+        "Means over seeds with 95 % t intervals as bands. A training loss is comparable with itself over time, not "
+        "with that of another loss, whose scale and margin differ."
+        + (" Test accuracy is watched, never used to choose a step." if "accuracy" in parts else "")
+    )
+    return Drawing(f"learning-{experiment}", caption, WIDTH, 0.8 + 2.4 * len(parts), draw)
+
+
+def angles_by_class(results: Results, experiment: str) -> Drawing | None:
+    """The mean angle of each class's features to its weight, on train and test, as the W-Softmax paper shows it."""
+    frame = series.class_angles(results, experiment)
+    if frame.empty:
+        return None
+    splits = [split for split in ("train", "test") if (frame["split"] == split).any()]
+    look = looks(results.labels)
+    labels, left_out = chosen(series.order(results, frame["loss"]), _worth(_measured(results, experiment)))
+    first = series.at_one_point(results.trained[results.trained["experiment"] == experiment]).iloc[0]
+    many = frame["class"].nunique() > MOST_CLASSES
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.subplots(1, len(splits), sharey=True, squeeze=False)[0]
+        for ax, split in zip(axes, splits, strict=True):
+            for label in labels:
+                mine = frame[(frame["split"] == split) & (frame["loss"] == label)]
+                mine = mine.sort_values("angle" if many else "class")
+                at = np.linspace(0, 100, len(mine)) if many else mine["class"]
+                own = look[label]
+                ax.plot(at, mine["angle"], color=own.colour, ls=own.dash, lw=1.4, label=label,
+                        marker="" if many else own.marker, markersize=4.5)  # fmt: skip
+            ax.set_title(f"{split} features")
+            ax.set_xlabel("share of the classes with a lesser angle, %" if many else "class")
+            ax.grid(axis="y")
+            if not many:
+                ax.set_xticks(sorted(int(number) for number in frame["class"].unique()))
+        axes[0].set_ylabel("mean angle to its weight, degrees")
+        axes[0].set_ylim(bottom=0)
+        heading(canvas, f"{experiment}: mean angle by class, {series.where(first)}, {counted(list(frame['n']))}"
+                f"{left_out}")  # fmt: skip
+        legend(axes[-1], look, labels, markers=not many)
+
+    apart = simplex_angle(int(first["classes"]))
+    caption = (
+        "Mean angle between the features of a class and its weight, mean over seeds"
+        + ("; classes are sorted by angle" if many else "")
+        + f". Smaller is more compact; weights of {first['classes']} classes that stand as far apart as they can are "
+        f"{apart:.1f}° from each other."
+    )
+    return Drawing(f"angles-{experiment}", caption, WIDTH, 3.4, draw)
+
+
+def _measured(results: Results, experiment: str) -> pd.DataFrame:
+    frame = results.main
+    return frame[(frame["experiment"] == experiment) & (frame["n"] > 0)] if len(frame) else frame
+
+
+def _worth(frame: pd.DataFrame) -> dict[str, float]:
+    """The mean accuracy of each loss over the points of a frame: who is drawn where not all can be."""
+    return {str(label): float(mean) for label, mean in frame.groupby("loss")["accuracy"].mean().items()}
+
+
+def _line(ax: Axes, at: Any, values: Any, frame: pd.DataFrame, look: Look, label: str) -> None:
+    """Means with interval bars; no bar where there are too few seeds for one."""
+    bars = ((frame["high"] - frame["low"]) / 2).fillna(0)
+    ax.errorbar(at, values, yerr=bars, color=look.colour, marker=look.marker, ls=look.dash, markersize=5, lw=1.5,
+                elinewidth=1.1, capsize=2, label=label)  # fmt: skip
+
+
+def _band(ax: Axes, mine: pd.DataFrame, look: Look, label: str, *, positive: bool) -> None:
+    ax.plot(mine["step"], mine["mean"], color=look.colour, ls=look.dash, lw=1.5, label=label)
+    low = mine["low"].clip(lower=mine["mean"].min() / 10) if positive else mine["low"]  # a log axis has no zero
+    ax.fill_between(mine["step"], low.astype(float), mine["high"].astype(float), color=look.colour, alpha=0.14, lw=0)
+
+
+def _nudges(values: Sequence[int], lines: int) -> Any:
+    """Factors that set lines side by side on a log axis, so that no bar hides another; no further than half a gap."""
+    gaps = np.diff(np.log(values))
+    step = min(0.010 * math.log(values[-1] / values[0]), 0.5 * float(gaps.min()) / max(lines - 1, 1))
+    return np.exp(step * (np.arange(lines) - (lines - 1) / 2))
+
+
+def _log_ticks(ax: Axes, values: Sequence[int]) -> None:
+    """A log axis that names the values that were run, as many as have room."""
+    ax.set_xscale("log")
+    named, last = [], -math.inf
+    span = math.log(values[-1] / values[0]) or 1.0
+    for value in values:
+        room = math.log(value / values[0]) / span
+        named.append(str(value) if room - last > 0.045 else "")
+        last = room if named[-1] else last
+    ax.set_xticks(values, named)
+    ax.minorticks_off()

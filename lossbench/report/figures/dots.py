@@ -1,0 +1,89 @@
+"""Seed dots: every accuracy that was measured, with the mean and its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from lossbench.report.analysis import POINT, Results
+from lossbench.report.figures.style import INK, WIDTH, Drawing, Look, counted, heading, looks
+from lossbench.report.series import order, told, varied
+
+MOST_PANELS = 6
+
+
+def seed_dots(results: Results, experiment: str) -> Drawing | None:
+    """One row a loss, one dot a seed, one panel a point of the experiment."""
+    trained = results.trained
+    trained = trained[(trained["experiment"] == experiment) & trained["accuracy"].notna()]
+    if trained.empty or trained["seed"].nunique() < 2:
+        return None
+    points = [group for _, group in trained.groupby(POINT, sort=False)]
+    labels = order(results, trained["label"])
+    most = MOST_PANELS if len(labels) <= 12 else MOST_PANELS // 2
+    shown = points if len(points) <= most else _spread(points, most)
+    look = looks(results.labels)
+    main = results.main.set_index([*POINT, "loss"])
+    columns = min(len(shown), 3)
+    rows = math.ceil(len(shown) / columns)
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).flatten()
+        for ax, group in zip(axes, shown, strict=False):
+            _panel(ax, group, labels, look, main)
+            ax.locator_params(axis="x", nbins=10 // columns)
+            ax.set_title(_title(group, trained), fontsize=8.5)
+        for ax in axes[len(shown) :]:
+            ax.set_visible(False)
+        canvas.supxlabel("test accuracy, %", fontsize=9)
+        left_out = f" ({len(shown)} of {len(points)} points)" if len(shown) < len(points) else ""
+        n = counted([int(count) for count in trained.groupby([*POINT, "label"], sort=False).size()])
+        heading(canvas, f"{experiment}: accuracy of every seed, {n}{left_out}")
+
+    caption = (
+        "Each dot is one seed; the diamond below is their mean and the bar its 95 % t interval. Dots of one height "
+        "are the same seed for every loss. The axes need not start at zero and differ from panel to panel."
+    )
+    return Drawing(f"seeds-{experiment}", caption, WIDTH, 0.8 + rows * (0.34 * len(labels) + 0.55), draw)
+
+
+def _panel(ax: Axes, group: pd.DataFrame, labels: list[str], look: Mapping[str, Look], main: pd.DataFrame) -> None:
+    seeds = sorted(group["seed"].unique())
+    lift = dict(zip(seeds, np.linspace(-0.34, 0.08, len(seeds)) if len(seeds) > 1 else [0.0], strict=True))
+    place = tuple(group.iloc[0][name] for name in POINT)
+    for row, label in enumerate(labels):
+        mine = group[group["label"] == label]
+        if mine.empty:
+            continue
+        heights = [row + lift[seed] for seed in mine["seed"]]
+        ax.plot(mine["accuracy"].astype(float), heights, "o", color=look[label].colour, alpha=0.75, markersize=3.6,
+                mew=0, label=label)  # fmt: skip
+        found = main.loc[(*place, label)]
+        if not pd.isna(found["low"]):
+            ax.plot([found["low"], found["high"]], [row + 0.27, row + 0.27], color=INK, lw=1.3, zorder=3)
+        ax.plot(found["accuracy"], row + 0.27, "D", color=INK, mfc="white", markersize=4.6, mew=1.2, zorder=4)
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+    values = group["accuracy"].astype(float)
+    room = 0.06 * max(float(values.max() - values.min()), 0.1)
+    # An interval of three seeds may be wider than accuracies can be: none is above 100 or below 0.
+    ends = main.loc[[(*place, label) for label in labels if (*place, label) in main.index], ["low", "high"]]
+    low, high = np.nanmin([values.min(), ends["low"].min()]), np.nanmax([values.max(), ends["high"].max()])
+    ax.set_xlim(max(float(low) - room, 0), min(float(high) + room, 100 + room))
+
+
+def _title(group: pd.DataFrame, whole: pd.DataFrame) -> str:
+    """What tells a point from the others of its experiment."""
+    return ", ".join(told(group.iloc[0], varied(whole) or ["dataset", "width"]))
+
+
+def _spread(points: list[pd.DataFrame], most: int) -> list[pd.DataFrame]:
+    """So many points as fit, from the first to the last at equal distances."""
+    return [points[round(index)] for index in np.linspace(0, len(points) - 1, most)]

@@ -1,0 +1,228 @@
+"""Forests: a difference or ratio a row, with its interval, beside the value that means no difference."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from lossbench.report import series
+from lossbench.report.analysis import METRICS, Results
+from lossbench.report.figures.style import BAND, GRID, INK, LINE, SOFT, WIDTH, Drawing, Look, counted, looks, signed
+
+MOST_ROWS = 40  # of a panel
+MOST_TOTAL = 80  # of a figure: a page and a half
+LEAST_ROWS = 3  # of a panel, when all must give way
+ROW = 0.235  # inches
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The rows of one experiment that a page can show, and how many there are."""
+
+    title: str
+    rows: pd.DataFrame
+    of: int
+
+
+def difference_forest(results: Results, metric: str = "accuracy", experiment: str | None = None) -> Drawing | None:
+    """Every loss's paired difference from the baseline with its interval, one panel an experiment."""
+    baseline, unit = results.outline.baseline, METRICS[metric].unit
+    band = results.outline.margin if metric == "accuracy" else None
+    axis = f"{metric.replace('_', ' ')} minus {baseline}" + (f", {unit}" if unit else "")
+    return _differences(results, metric, axis, band, experiment)
+
+
+def differences(results: Results, metric: str, axis_label: str, band: float | None) -> str | None:
+    """The SVG of `difference_forest`, with words and band of the caller's."""
+    drawing = _differences(results, metric, axis_label, band, None)
+    return drawing.svg if drawing else None
+
+
+def _differences(
+    results: Results, metric: str, axis: str, band: float | None, experiment: str | None
+) -> Drawing | None:
+    frame = _compared(results, metric, experiment)
+    if frame.empty:
+        return None
+    caption = (
+        f"Paired differences from {results.outline.baseline} with 95 % t intervals over seeds. "
+        + (f"The band is ±{band:g} points, the differences that count as none. " if band else "")
+        + "A filled dot is a difference after Holm's adjustment over its experiment, an open one is not. An arrow is "
+        "an interval that goes on beyond the axis."
+    )
+    name = "-".join(["differences", *([metric] if metric != "accuracy" else []), *([experiment] if experiment else [])])
+    panels = _panels(frame, "seeds")
+    return _forest(results, panels, name, caption, axis, _Scale(0.0, band, _difference))
+
+
+def step_time_forest(results: Results) -> Drawing | None:
+    """Every loss's step time as a ratio to the baseline's, paired by round, one panel a timing cell's experiment."""
+    frame = _compared(results, "step_seconds", None)
+    if frame.empty:
+        return None
+    for name in ("delta", "low", "high"):
+        frame[name] = 1 + frame[name] / 100
+    caption = (
+        f"Time of a training step as a ratio to that of {results.outline.baseline}, with 95 % intervals over "
+        "interleaved rounds of one process alone; equal distances are equal ratios. A filled dot is a difference after "
+        "Holm's adjustment over its experiment."
+    )
+    axis = f"step time / step time of {results.outline.baseline} (log scale)"
+    panels = _panels(frame, "rounds")
+    return _forest(results, panels, "step-time", caption, axis, _Scale(1.0, None, _ratio, log=True))
+
+
+def _compared(results: Results, metric: str, experiment: str | None) -> pd.DataFrame:
+    frame = results.comparisons
+    frame = frame[(frame["metric"] == metric) & frame["low"].notna()].copy()
+    return frame if experiment is None else frame[frame["experiment"] == experiment]
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Where no difference stands, the band around it, how a row is written, and whether ratios are drawn."""
+
+    none: float
+    band: float | None
+    write: Callable[[Mapping[str, Any]], str]
+    log: bool = False
+
+    def distance(self, values: Any) -> Any:
+        return np.log(values) - np.log(self.none) if self.log else values - self.none
+
+    def at(self, distance: float) -> float:
+        return float(self.none * np.exp(distance)) if self.log else self.none + distance
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    digits = 0 if row["unit"] == "bytes" else 2
+    return f"{signed(row['delta'], digits)} [{signed(row['low'], digits)}, {signed(row['high'], digits)}]"
+
+
+def _ratio(row: Mapping[str, Any]) -> str:
+    return f"{row['delta']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+
+
+def _forest(results: Results, panels: list[Panel], name: str, caption: str, axis: str, scale: _Scale) -> Drawing:
+    look = looks(results.labels)
+
+    def draw(canvas: Canvas) -> None:
+        heights = [len(panel.rows) + 0.4 for panel in panels]
+        axes = canvas.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+        widest = 0.075 * max(len(name) for panel in panels for name in names(panel.rows))  # inches, roughly
+        limits = _limits(pd.concat([panel.rows for panel in panels]), scale)  # one scale: panels can be compared
+        for ax, panel in zip(axes, panels, strict=True):
+            _rows(ax, panel, look, scale, limits)
+            ax.set_title(textwrap.fill(panel.title, int(11 * (WIDTH - 0.1 - widest))))
+            ax.tick_params(axis="x", labelbottom=ax is axes[-1])  # one scale for all
+        axes[-1].set_xlabel(axis)
+        key: list[Artist] = [
+            Line2D([], [], color=SOFT, marker="o", markersize=5.5, lw=1.6, label="different"),
+            Line2D(
+                [],
+                [],
+                color=SOFT,
+                marker="o",
+                markersize=5.5,
+                lw=1.6,
+                mfc="white",
+                mew=1.4,
+                label="not shown to be different",
+            ),
+        ]
+        if scale.band:
+            key.append(Patch(facecolor=BAND, alpha=0.2, label=f"±{scale.band:g}: counts as no difference"))
+        canvas.legend(handles=key, loc="outside lower center", ncols=len(key))
+
+    left_out = sum(panel.of for panel in panels) > sum(len(panel.rows) for panel in panels)
+    whole = caption + (" Of long lists the rows that differ most are drawn; the tables have all." if left_out else "")
+    height = 0.95 + sum(ROW * len(panel.rows) + 0.4 for panel in panels)
+    return Drawing(name, whole, WIDTH, height, draw)
+
+
+def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: _Scale, limits: tuple[float, float]) -> None:
+    if scale.log:
+        ax.set_xscale("log")
+    if scale.band:
+        ax.axvspan(scale.none - scale.band, scale.none + scale.band, color=BAND, alpha=0.2, lw=0, zorder=0)
+    ax.axvline(scale.none, color=LINE, lw=1.2, zorder=1)
+    for place, row in enumerate(panel.rows.to_dict("records")):
+        colour = look[row["loss"]].colour
+        sure = str(row["verdict"]).startswith("different")
+        low, high = max(row["low"], limits[0]), min(row["high"], limits[1])
+        ax.plot([low, high], [place, place], color=colour, lw=1.8, solid_capstyle="butt", label=row["loss"])
+        for end, cut, arrow in ((low, row["low"] < low, "<"), (high, row["high"] > high, ">")):
+            ax.plot(end, place, arrow if cut else "|", color=colour, markersize=5, mew=1.4, clip_on=False)
+        ax.plot(row["delta"], place, "o", color=colour, mfc=colour if sure else "white", markersize=5.8, mew=1.5,
+                label=row["loss"])  # fmt: skip
+        ax.text(1.015, place, scale.write(row), transform=ax.get_yaxis_transform(), va="center", fontsize=7.5,
+                color=INK if sure else SOFT)  # fmt: skip
+    separate(ax, panel.rows)
+    ax.set_yticks(range(len(panel.rows)), names(panel.rows))
+    ax.set_ylim(len(panel.rows) - 0.4, -0.6)
+    ax.set_xlim(*limits)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+    if scale.log:
+        ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.minorticks_off()
+
+
+def _limits(rows: pd.DataFrame, scale: _Scale) -> tuple[float, float]:
+    """All dots and the band are on the axis; one interval far longer than the others is cut and gets an arrow."""
+    low, high = (scale.distance(rows[name].to_numpy(float)) for name in ("low", "high"))
+    middle = scale.distance(rows["delta"].to_numpy(float))
+    reach = np.maximum(-low, high)
+    most = max(3 * float(np.quantile(reach, 0.6)), 1.25 * float(np.abs(middle).max()), 1.3 * (scale.band or 0), 1e-3)
+    band = scale.band or 0
+    left, right = min(0.0, -band, max(float(low.min()), -most)), max(0.0, band, min(float(high.max()), most))
+    room = 0.05 * (right - left)
+    return scale.at(left - room), scale.at(right + room)
+
+
+def _panels(frame: pd.DataFrame, what: str) -> list[Panel]:
+    """One panel an experiment, cut to what pages can show; the rows of most difference stay, in their order."""
+    groups = [(str(name), group) for name, group in frame.groupby("experiment", sort=False)]
+    each = MOST_ROWS if len(frame) <= MOST_TOTAL else max(LEAST_ROWS, MOST_TOTAL // len(groups))
+    each = max(each, MOST_ROWS) if len(groups) == 1 else each
+    if len(groups) * min(each, LEAST_ROWS) > MOST_TOTAL:
+        widest = sorted(groups, key=lambda pair: -float(pair[1]["delta"].abs().max()))[: MOST_TOTAL // LEAST_ROWS]
+        groups = [pair for pair in groups if any(pair is kept for kept in widest)]
+    panels = []
+    for name, group in groups:
+        rows = group
+        if len(group) > each:
+            rows = group.loc[group["delta"].abs().nlargest(each).index.sort_values()]
+        shared = [str(group["dataset"].iloc[0])] if group["dataset"].nunique() == 1 else []
+        shared = [dataset for dataset in shared if dataset != name]  # `mnist: mnist` says it twice
+        shared += [f"M = {group['width'].iloc[0]}"] if group["width"].nunique() == 1 else []
+        note = f"the {len(rows)} of {len(group)} that differ most" if len(rows) < len(group) else ""
+        said = ", ".join(part for part in (*shared, counted(list(group["n"]), what), note) if part)
+        panels.append(Panel(f"{name}: {said}", rows, len(group)))
+    return panels
+
+
+def names(group: pd.DataFrame) -> list[str]:
+    """The rows of a panel: the loss, and what tells it from its namesakes in the panel."""
+    several = series.varied(group)
+    return [", ".join([row["loss"], *series.told(row, several)]) for row in group.to_dict("records")]
+
+
+def separate(ax: Axes, group: pd.DataFrame) -> None:
+    """A hairline between rows of different points."""
+    points = [tuple(row) for row in group[["dataset", "classes", "width"]].to_numpy()]
+    for place in range(1, len(points)):
+        if points[place] != points[place - 1]:
+            ax.axhline(place - 0.5, color=GRID, lw=0.8, zorder=0)

@@ -1,0 +1,73 @@
+"""Width 2: the features themselves, and the directions of the class weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from lossbench.report import series
+from lossbench.report.analysis import Results
+from lossbench.report.figures.style import GRID, INK, PALETTE, WIDTH, Drawing, heading
+
+MOST_PANELS = 12
+MOST_NAMED = 20  # classes whose direction is named
+
+
+def feature_scatter(results: Results, experiment: str) -> Drawing | None:
+    """Test features of every loss at width 2, one panel a loss; None where no record kept any."""
+    found = series.planes(results, experiment)
+    if not found:
+        return None
+    shown = found[:MOST_PANELS]
+    columns = min(len(shown), 3) if len(shown) != 4 else 2
+    rows = math.ceil(len(shown) / columns)
+    seeds = sorted({plane.seed for plane in shown})
+
+    def draw(canvas: Canvas) -> None:
+        axes = canvas.subplots(rows, columns, squeeze=False)
+        for ax, plane in zip(axes.flat, shown, strict=False):
+            _panel(ax, plane)
+        for ax in list(axes.flat)[len(shown) :]:
+            ax.set_visible(False)
+        seed = f"seed {seeds[0]}" if len(seeds) == 1 else "the first seed of each"
+        left_out = f" ({len(shown)} of {len(found)} losses)" if len(shown) < len(found) else ""
+        heading(canvas, f"{experiment}: test features at M = 2, {seed}, {_counted(shown)}{left_out}")
+
+    caption = (
+        "Each dot is the feature of one test example, coloured and numbered by its class; a ray is the direction of "
+        "that class's weight. Colours are those of classes here, not of losses. Each panel has its own scale: lengths "
+        "are comparable within a panel, directions between all. One seed, so a picture and no evidence."
+    )
+    return Drawing(f"features-{experiment}", caption, WIDTH, 0.6 + rows * (WIDTH / columns + 0.1), draw)
+
+
+def _panel(ax: Axes, plane: series.Plane) -> None:
+    reach = float(np.quantile(np.linalg.norm(plane.points, axis=1), 0.995)) * 1.05 or 1.0
+    for number, weight in enumerate(plane.weights):
+        mine = plane.points[plane.labels == number]
+        colour = PALETTE[number % len(PALETTE)]
+        length = float(np.linalg.norm(weight))
+        ax.plot(mine[:, 0], mine[:, 1], "o", color=colour, markersize=2.4, mew=0, alpha=0.7, label=str(number))
+        if length:
+            x, y = weight / length
+            ax.plot([0, 1.04 * reach * x], [0, 1.04 * reach * y], color=colour, lw=1.1, zorder=3)
+            if len(plane.weights) <= MOST_NAMED:
+                ax.text(1.15 * reach * x, 1.15 * reach * y, str(number), ha="center", va="center", fontsize=8,
+                        fontweight="bold", color=INK)  # fmt: skip
+    ax.axhline(0, color=GRID, lw=0.7, zorder=0)
+    ax.axvline(0, color=GRID, lw=0.7, zorder=0)
+    ax.set_xlim(-1.25 * reach, 1.25 * reach)
+    ax.set_ylim(-1.25 * reach, 1.25 * reach)
+    ax.set_aspect("equal")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)
+    ax.set_title(f"{plane.loss}\n{plane.accuracy:.1f} %", loc="center", fontsize=8)
+
+
+def _counted(planes: Sequence[series.Plane]) -> str:
+    return f"{max(len(plane.points) for plane in planes)} examples"

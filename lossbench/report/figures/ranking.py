@@ -1,0 +1,164 @@
+"""Losses among themselves: the critical-difference diagram over datasets, and every pair of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure as Canvas
+
+from lossbench.report import series, words
+from lossbench.report.analysis import METRICS, Results
+from lossbench.report.figures.style import INK, LINE, WIDTH, Drawing, Look, counted, heading, looks, signed
+
+LEVEL = 0.05
+# Orange for less, blue for more: told apart by readers of every kind of colour vision.
+DIVERGING = LinearSegmentedColormap.from_list("difference", ["#B35806", "#F1A340", "#F7F7F7", "#67A9CF", "#2166AC"])
+MOST_PAIRED = 24  # losses of a heatmap
+
+
+def critical_difference_diagram(results: Results, metric: str = "accuracy") -> Drawing | None:
+    """Demšar's diagram: mean ranks over datasets, bars over the losses that are not told apart; None if not valid."""
+    found = series.ranks(results, metric)
+    if found is None:
+        return None
+    look = looks(results.labels)
+    count, half = len(found.losses), (len(found.losses) + 1) // 2
+    bars = 0.17 * len(found.groups) + 0.2  # the room of the bars between the axis and the first name
+
+    def draw(canvas: Canvas) -> None:
+        ax: Axes = canvas.subplots()
+        order = np.argsort(found.ranks, kind="stable")
+        ax.plot([1, count], [0, 0], color=INK, lw=1.2)
+        for rank in range(1, count + 1):
+            ax.plot([rank, rank], [0, 0.1], color=INK, lw=1)
+            if count <= 12 or rank == 1 or rank % 5 == 0:
+                ax.text(rank, 0.17, str(rank), ha="center", va="bottom", fontsize=8)
+        for place, index in enumerate(order):
+            left = place < half
+            down = place if left else count - 1 - place
+            _name(ax, found.losses[index], float(found.ranks[index]), look, left, bars + 0.3 * down, count)
+        for level, group in enumerate(found.groups):
+            ends = [float(found.ranks[index]) for index in group]
+            ax.plot([min(ends) - 0.04, max(ends) + 0.04], [-0.2 - 0.17 * level] * 2, color=INK, lw=3.2,
+                    solid_capstyle="round", label="not told apart")  # fmt: skip
+        ax.plot([1, 1 + found.difference], [0.72, 0.72], color=INK, lw=1.4, marker="|", markersize=7, label="CD")
+        ax.text(1 + found.difference / 2, 0.8, f"CD = {found.difference:.2f}", ha="center", va="bottom", fontsize=8)
+        ax.set_ylim(-bars - 0.3 * half, 1.15)
+        ax.set_axis_off()
+        heading(canvas, f"Mean ranks by {metric.replace('_', ' ')} over N = {len(found.datasets)} datasets (1 is best)")
+
+    sure = found.p < LEVEL
+    friedman = f"Friedman's test (Iman and Davenport's F): p {_p(found.p)}"
+    verdict = (
+        "A thick bar joins losses whose ranks differ by less than Nemenyi's critical difference CD at level 0.05."
+        if sure
+        else "It finds no difference between the losses, so all are joined, whatever the CD says."
+    )
+    caption = (
+        f"Mean ranks over N = {len(found.datasets)} datasets ({', '.join(found.datasets)}), each counted once with its "
+        f"mean over seeds and points. {friedman}. {verdict}"
+    )
+    return Drawing(f"ranks-{metric}", caption, WIDTH, 1.2 + 0.62 * (bars + 0.3 * half + 1), draw)
+
+
+def _name(ax: Axes, loss: str, rank: float, look: dict[str, Look], left: bool, down: float, count: int) -> None:
+    edge = 1 - 0.06 * count if left else count + 0.06 * count
+    ax.plot([rank, rank, edge], [0, -down, -down], color=LINE, lw=0.9, zorder=1)
+    ax.plot(rank, 0, look[loss].marker, color=look[loss].colour, markersize=6, mec="white", mew=0.6, zorder=5,
+            label=loss)  # fmt: skip
+    text = f"{loss}  {rank:.2f}" if left else f"{rank:.2f}  {loss}"
+    ax.text(edge + (-0.012 if left else 0.012) * count, -down, text, ha="right" if left else "left", va="center")
+
+
+def _p(value: float) -> str:
+    text = words.p_value(value)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def pairwise_heatmap(results: Results, experiment: str, metric: str = "accuracy") -> Drawing | None:
+    """Every loss minus every other, best first; None below three losses."""
+    pairs = series.pairs(results, experiment, metric)
+    pairs = pairs[pairs["low"].notna()]
+    labels = series.order(results, [*pairs["a"], *pairs["b"]])
+    if len(labels) < 3:
+        return None
+    table = {(row["a"], row["b"]): (row["delta"], row["verdict"]) for row in pairs.to_dict("records")}
+    table |= {(b, a): (-delta, verdict) for (a, b), (delta, verdict) in table.items()}
+    standing = {label: np.mean([found[0] for (a, _), found in table.items() if a == label]) for label in labels}
+    sign = 1 if METRICS[metric].higher_is_better else -1
+    ordered = sorted(labels, key=lambda label: -sign * standing[label])
+    shown = ordered if len(ordered) <= MOST_PAIRED else [*ordered[: MOST_PAIRED // 2], *ordered[-MOST_PAIRED // 2 :]]
+    unit = METRICS[metric].unit
+    size = len(shown)
+    names = 0.075 * max(map(len, shown)) + 0.1  # inches, roughly: the names take room above and at the left
+    crowded = size > 12
+    cell = min(0.62, (WIDTH - names - 0.4) / size)
+
+    def draw(canvas: Canvas) -> None:
+        ax: Axes = canvas.subplots()
+        values = np.full((size, size), np.nan)
+        for i, a in enumerate(shown):
+            for j, b in enumerate(shown):
+                values[i, j] = table.get((a, b), (np.nan, ""))[0]
+        most = float(np.nanmax(np.abs(values))) or 1.0
+        mesh = ax.pcolormesh(values, cmap=DIVERGING, vmin=-most, vmax=most, edgecolors="white", lw=0.8)
+        _write(ax, shown, table, most, min(8.5, 25 * cell))
+        ax.set_xticks(np.arange(size) + 0.5, shown, rotation=90 if crowded else 45,
+                      ha="left", va="center" if crowded else "baseline", rotation_mode="anchor")  # fmt: skip
+        ax.xaxis.tick_top()
+        ax.set_yticks(np.arange(size) + 0.5, shown)
+        ax.set_ylim(size, 0)
+        ax.set_aspect("equal")
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        bar = canvas.colorbar(mesh, ax=ax, location="bottom", shrink=0.45, aspect=28, pad=0.02)
+        bar.outline.set_visible(False)  # type: ignore[operator,unused-ignore]
+        bar.set_label(f"row minus column, {unit}" if unit else "row minus column")
+        left_out = f" (best and worst {size // 2} of {len(ordered)})" if size < len(ordered) else ""
+        heading(
+            canvas, f"{experiment}: {metric.replace('_', ' ')} of every pair, {counted(list(pairs['n']))}{left_out}"
+        )
+
+    points = int(pairs["points"].max())
+    caption = (
+        f"Mean paired difference, row minus column{f', {unit}' if unit else ''}"
+        + (f" (means over {points} points within a seed)" if points > 1 else "")
+        + f"; best loss first. Bold: different after Holm's adjustment over all {len(pairs)} pairs; ≈: equivalent; "
+        "the rest is undecided. All pairs were looked at, so this is exploration; the comparisons with "
+        f"{results.outline.baseline} are the declared ones."
+    )
+    return Drawing(f"pairs-{experiment}", caption, WIDTH, 1.3 + cell * size + names * (1 if crowded else 0.75), draw)
+
+
+def _write(
+    ax: Axes, shown: Sequence[str], table: dict[tuple[str, str], tuple[float, str]], most: float, size: float
+) -> None:
+    """The difference into every cell, its verdict by weight and ink."""
+    for i, a in enumerate(shown):
+        for j, b in enumerate(shown):
+            if (a, b) not in table:
+                ax.text(
+                    j + 0.5,
+                    i + 0.5,
+                    "·" if i == j else "–",
+                    in_layout=False,
+                    ha="center",
+                    va="center",
+                    color=LINE,
+                    fontsize=size,
+                )
+                continue
+            delta, verdict = table[a, b]
+            dark = abs(delta) > 0.62 * most
+            sure = verdict.startswith("different")
+            text = signed(delta, 1 if abs(delta) >= 9.95 or len(shown) > 12 else 2)
+            if verdict in ("equivalent", "different but negligible"):
+                text = f"≈{text}" if len(shown) <= 12 else "≈"
+            ax.text(
+                j + 0.5, i + 0.5, text, in_layout=False,
+                ha="center", va="center", fontsize=size, fontweight="bold" if sure else "normal",
+                color="white" if dark else INK,
+            )  # fmt: skip
