@@ -327,15 +327,17 @@ class _Scheduler:
 
 
 def group_memory(leader: int) -> int:
-    """Resident bytes of all processes in a cell's group; mapped files, such as datasets, are not counted."""
+    """Resident bytes of all processes in a cell's group; mapped files, such as datasets, are not counted.
+
+    A process may end while it is looked at: what cannot be read any more holds nothing.
+    """
     total = 0
     for folder in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
-        with contextlib.suppress(OSError, ValueError, IndexError):
+        with contextlib.suppress(OSError, ValueError, LookupError):
             if folder.name.isdigit() and os.getpgid(int(folder.name)) == leader:
-                fields = dict(
-                    line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line
-                )
-                total += int(fields["RssAnon"].split()[0]) * 1024
+                lines = (folder / "status").read_text().splitlines()
+                held = next((line for line in lines if line.startswith("RssAnon:")), "RssAnon: 0")
+                total += int(held.split()[1]) * 1024
     return total
 
 
