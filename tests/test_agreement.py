@@ -16,7 +16,8 @@ from conftest import SMALL
 from synthetic import Truth, common, noise, write_run
 
 from lossbench.report import differing, write
-from lossbench.report.tex import documents, escaped
+from lossbench.report.blocks import Table
+from lossbench.report.tex import documents, escaped, tabular
 
 # Truth, in points above softmax: +3, 0, −2, 0 but noisy.
 GAIN = {"softmax": 0.0, "w_softmax": 3.0, "center": 0.0, "l_softmax": -2.0, "a_softmax": 0.0}
@@ -310,6 +311,11 @@ def test_latex_tables_compile(out, tmp_path):
 )
 def test_latex_shows_text_as_it_is(text, shown):
     assert escaped(text) == shown
+
+
+def test_a_row_that_begins_with_a_bracket_is_no_option_of_the_line_before():
+    text = tabular(Table(("a", "b"), (("1", "2"), ("[3, 4]", "*"))))
+    assert "\\\\\n{}[3, 4] & {}*" in text
 
 
 def test_a_report_without_tables_has_no_latex():

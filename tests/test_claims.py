@@ -123,6 +123,16 @@ def test_a_slope_is_that_of_the_seeds_own_slopes(results):
     assert row["unit"] == "points per doubling of classes"
 
 
+def test_a_claim_is_about_its_own_values_width_and_classes(results):
+    claims = results.claims.set_index("text")
+    assert "alpha = 0.5, 1, 2," in claims.loc["an option, some values"]["evidence"]
+    frame = results.trained
+    frame = frame[(frame["width"] == 8) & (frame["classes"] == 6)]
+    mean = frame.groupby("label")["accuracy"].mean()
+    delta = claims.loc["at one width and number of classes"]["delta"]
+    assert delta == pytest.approx(mean["center"] - mean["softmax"])
+
+
 def test_p_values_of_claims_are_adjusted_over_all_claims(results):
     from statsmodels.stats.multitest import multipletests
 
@@ -181,6 +191,7 @@ REFUSED = {
     ),
     "better without than": ('better = "center"', ["claim[0]", "needs the key 'than'"]),
     "three equivalents": ('equivalent = ["center", "softmax", "softmax"]', ["claim[0].equivalent", "at most 2 items"]),
+    "better than itself": ('better = "center"\nthan = "center"', ["compares 'center' with itself"]),
     "equivalent to itself": ('equivalent = ["center", "center"]', ["with itself"]),
     "equivalent to nothing known": ('equivalent = ["centre", "softmax"]', ["equivalent[0]", "did you mean 'center'"]),
     "no margin": ('metric = "angle"\nequivalent = ["center", "softmax"]', ["needs the key 'margin'", "degrees"]),

@@ -104,6 +104,16 @@ def test_a_loss_that_a_dataset_lacks_is_not_ranked(results):
     assert ranks.ranked(replace(results, records=frame)).table.losses == ("softmax", "w_softmax", "center")
 
 
+def test_only_points_that_have_every_loss_are_averaged(results):
+    """Without hinge at one width, that width counts for no loss: else means over different widths would be ranked."""
+    frame = results.records
+    gap = (frame["label"] == "hinge") & (frame["dataset"] == "set5") & (frame["width"] == 16)
+    found = ranks.ranked(replace(results, records=frame[~gap])).table
+    narrow = frame[(frame["dataset"] == "set5") & (frame["width"] == 8)].groupby("label")["accuracy"].mean()
+    row = dict(zip(found.losses, found.means[found.datasets.index("set5")], strict=True))
+    assert row == pytest.approx({label: narrow[label] for label in GAIN})
+
+
 @pytest.mark.parametrize(
     ("dataset", "identity"),
     [

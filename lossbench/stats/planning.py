@@ -63,10 +63,11 @@ def equivalence_power(margin: float, n: int, level: float = LEVEL) -> float:
     return float((2 * scipy.special.ndtr(np.maximum(room, 0)) - 1).mean())
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def _spreads(n: int) -> NDArray[np.float64]:
     """The quantiles of S; asked for again and again, as searches for the seeds needed halve the same ranges."""
-    quantiles = (np.arange(4000) + 0.5) / 4000
+    points = 4000 if n <= 100 else 500  # S hardly varies where n is large
+    quantiles = (np.arange(points) + 0.5) / points
     spreads: NDArray[np.float64] = np.sqrt(2 * scipy.special.gammaincinv((n - 1) / 2, quantiles) / (n - 1))
     return spreads
 
