@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from lossbench.data.cache import Progress
     from lossbench.engines.local import Event, Server
-    from lossbench.engines.ray import Cluster
     from lossbench.forecast import Forecast
     from lossbench.report import Report
 
@@ -178,6 +177,7 @@ def run(
     """
     from lossbench.engines import local, ray
 
+    _check_engine(engine, address)
     job = prepare(suite, progress=on_prepare, **selection)
     for name, why in job.suite.outline.missing.items():
         notify(f"not run: {name}: {why}")
@@ -196,7 +196,8 @@ def run(
             if problems := local.preflight(server, todo, job.registry, job.data):
                 raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
             asked: dict[str, Any] = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
-            cluster = engines.enter_context(_cluster(engine, address, todo, notify=notify, **asked))
+            on_ray = ray.connected(address, todo, notify=notify, **asked)
+            cluster = engines.enter_context(on_ray) if engine == "ray" else None
             at_once = jobs or (cluster.size() if cluster else available_cores())
             if sum(cell.schedule.steps for cell in todo if cell.kind != "timing") > FORECAST_STEPS:
                 notify(_opening(suite, job, predict(job, todo, at_once, server)))
@@ -234,15 +235,14 @@ def run(
     return RunResult(store.root, statuses, unfinished, job.suite.outline.missing, report)
 
 
-def _cluster(
-    engine: str, address: str | None, cells: list[Cell], **asked: Any
-) -> contextlib.AbstractContextManager[Cluster | None]:
-    """The cluster that an engine runs on; None is this machine alone."""
+def _check_engine(engine: str, address: str | None) -> None:
+    """Refuse an engine that is not there before anything else is done."""
     from lossbench.engines import ray
 
-    if engine not in ("local", "ray"):
+    if engine == "ray":
+        ray.check(address)
+    elif engine != "local":
         raise LossbenchError(f"there is no engine '{engine}'; {nearest(engine, ('local', 'ray'))}")
-    return ray.connected(address, cells, **asked) if engine == "ray" else contextlib.nullcontext()
 
 
 def available_cores() -> int:

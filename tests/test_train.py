@@ -339,26 +339,6 @@ def test_data_that_changed_since_the_plan_is_refused(strokes, read_suite):
         train.run(other, strokes, DATA)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.data("mnist")
-def test_ten_epochs_of_softmax_on_mnist_reach_99_percent(real_data, read_suite, registry):
-    text = """
-name = "mnist"
-[[experiment]]
-name = "mnist"
-dataset = "mnist"
-backbone = { name = "cnn", channels = 16 }
-widths = [64]
-losses = ["softmax"]
-seeds = 1
-threads = 2
-schedule = { steps = 6000, batch = 100, lr = 0.02, decay = { factor = 0.5, every = 1500 } }
-"""
-    record = train.run(plan(read_suite(text))[0], registry, real_data).record
-    assert record.accuracy >= 99.0
-
-
 def test_a_network_of_width_two_keeps_features_that_can_be_drawn(read_suite, registry, digits):
     wide, flat = (plan(read_suite(SMALL.replace("widths = [8]", f"widths = [{width}]")))[0] for width in (8, 2))
     assert train.run(wide, registry, DATA).record.features is None

@@ -168,27 +168,47 @@ def connected(
         yield cluster
 
 
+def check(address: str | None) -> None:
+    """Refuse at once what cannot be: Ray is not installed, or nobody answers at the address."""
+    with _quietly():
+        ray = _imported()
+    if ray.is_initialized():
+        if address:
+            raise LossbenchError("this process is connected to a Ray cluster already: leave the address out")
+    else:
+        _reach(_place(address))
+
+
 @contextlib.contextmanager
 def _initialised(address: str | None) -> Iterator[Any]:
     """The module `ray`, connected; what we connected is shut down again."""
-    before = {name: os.environ.get(name) for name in QUIET}
-    os.environ.update({name: value for name, value in QUIET.items() if before[name] is None})
-    try:
-        ray = _imported()
-        mine = not ray.is_initialized()
-        if mine:
-            _connect(ray, address or os.environ.get("RAY_ADDRESS") or "local")
-        elif address:
-            raise LossbenchError("this process is connected to a Ray cluster already: leave the address out")
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
+    check(address)
+    ray = _imported()
+    mine = not ray.is_initialized()
+    if mine:
+        with _quietly():
+            _connect(ray, _place(address))
     try:
         yield ray
     finally:
         if mine:
             ray.shutdown()
+
+
+def _place(address: str | None) -> str:
+    return address or os.environ.get("RAY_ADDRESS") or "local"
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Some of what Ray prints is decided when it is imported, some when it starts."""
+    ours = {name: value for name, value in QUIET.items() if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 def _imported() -> Any:
@@ -202,12 +222,6 @@ def _imported() -> Any:
 
 
 def _connect(ray: Any, address: str) -> None:
-    if "://" in address:
-        raise LossbenchError(
-            f"{address}: lossbench runs beside the cluster, not through Ray's client; start it on a machine of the "
-            "cluster, with --address auto or HOST:6379"
-        )
-    _reach(address)
     options: dict[str, Any] = {"num_cpus": _cores(), "include_dashboard": False} if address == "local" else {}
     handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in the place of ours
     try:
@@ -239,6 +253,11 @@ def _reach(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if address in ("local", "auto"):
         return
+    if "://" in address:
+        raise LossbenchError(
+            f"{address}: lossbench runs beside the cluster, not through Ray's client; start it on a machine of the "
+            "cluster, with --address auto or HOST:6379"
+        )
     if not colon or not port.isdecimal():
         raise LossbenchError(f"'{address}' is not the address of a Ray cluster: auto, or HOST:PORT such as head:6379")
     try:

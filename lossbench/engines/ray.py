@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from lossbench.engines import local, node
-from lossbench.engines.cluster import FETCH_SECONDS, Cluster, connected
+from lossbench.engines.cluster import FETCH_SECONDS, Cluster, check, connected
 from lossbench.errors import RunError
 from lossbench.registry import Registry
 from lossbench.schema import Cell, Record, Status
 from lossbench.store import Store
 
-__all__ = ["Cluster", "connected", "execute"]
+__all__ = ["Cluster", "check", "connected", "execute"]
 
 ATTEMPTS = 3
 POLL_SECONDS = 0.5
