@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ from lossbench.errors import SuiteError, nearest
 from lossbench.labels import label, parse_label
 from lossbench.metrics import METRICS, SCORES
 from lossbench.schema import Experiment, Spec
-from lossbench.text import VERIFICATION_METRICS, Claim
+from lossbench.text import VERIFICATION_METRICS, Claim, ClaimText
 from lossbench.theory import minimum_width
 
 Path = Sequence[Any]
@@ -17,12 +18,16 @@ Path = Sequence[Any]
 # The keys of each form, the one that names it first; what a form must have and may have.
 FORMS = {
     "better": (("than",), ("than_metric",)),
+    "not_worse": (("than",), ("margin",)),
     "equivalent": ((), ("margin",)),
     "increases_with": (("loss",), ("than", "values")),
     "decreases_with": (("loss",), ("than", "values")),
+    "unchanged_with": (("loss",), ("than", "values", "margin")),
 }
+LISTS = ("experiment", "better", "not_worse", "loss")  # a claim for each of the names
+MARGINS = ("not_worse", "equivalent", "unchanged_with")  # the forms that ask what counts as no difference
 GRID = ("width", "classes")  # what a trend may follow besides an option of the loss
-FEWEST_VALUES = 3
+FEWEST_VALUES = {"increases_with": 3, "decreases_with": 3, "unchanged_with": 2}
 
 
 class Names(Protocol):
@@ -33,6 +38,17 @@ class Names(Protocol):
     def loss(self, written: str, path: Path) -> Spec: ...
 
     def one_of(self, written: str, losses: Sequence[Spec], path: Path) -> str: ...
+
+
+def each(written: ClaimText) -> list[Claim]:
+    """The claims that an entry of a suite file means: one for every choice from its lists, which its text then names."""
+    keys = [key for key in LISTS if isinstance(getattr(written, key), list)]
+    said = written.model_dump(exclude_none=True)
+    claims = []
+    for choice in itertools.product(*(said[key] for key in keys)):
+        text = f"{written.text} ({', '.join(choice)})" if choice else written.text
+        claims.append(Claim.model_validate({**said, **dict(zip(keys, choice, strict=True)), "text": text}))
+    return claims
 
 
 def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
@@ -52,23 +68,24 @@ def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> 
     def named(key: str, written: str | None) -> str | None:
         return None if written is None else names.one_of(written, experiment.losses, [*path, key])
 
+    if claim.margin is None and claim.metric not in SCORES and any(getattr(claim, key) for key in MARGINS):
+        unit = METRICS[claim.metric].unit or "the metric's own unit"
+        problem = f"needs the key 'margin': how many {unit} of '{claim.metric}' count as no difference"
+        raise names.fail(path, problem)
     if claim.along is not None:
         found = claim.model_copy(update={"than": named("than", claim.than)})
         return _resolved_trend(found, claim.along, experiment, path, names)
     if claim.equivalent is not None:
-        if claim.margin is None and claim.metric not in SCORES:
-            unit = METRICS[claim.metric].unit or "the metric's own unit"
-            problem = f"needs the key 'margin': how many {unit} of '{claim.metric}' count as no difference"
-            raise names.fail(path, problem)
         pair = [str(named(f"equivalent[{place}]", written)) for place, written in enumerate(claim.equivalent)]
         if pair[0] == pair[1]:
             raise names.fail(path, f"compares '{pair[0]}' with itself")
         return claim.model_copy(update={"equivalent": pair})
-    better = named("better", claim.better)
-    than = named("than", claim.than if claim.than is not None else claim.better)
-    if better == than and claim.than_metric in (None, claim.metric):
-        raise names.fail(path, f"compares '{better}' with itself")
-    return claim.model_copy(update={"better": better, "than": than})
+    form = "better" if claim.better is not None else "not_worse"
+    first = named(form, getattr(claim, form))
+    than = first if claim.than is None else named("than", claim.than)
+    if first == than and claim.than_metric in (None, claim.metric):
+        raise names.fail(path, f"compares '{first}' with itself")
+    return claim.model_copy(update={form: first, "than": than})
 
 
 def variants(specs: Sequence[Spec], loss: str, option: str) -> dict[float, str]:
@@ -95,8 +112,10 @@ def variants(specs: Sequence[Spec], loss: str, option: str) -> dict[float, str]:
 def _check_form(claim: Claim, path: Path, names: Names) -> None:
     given = [key for key in FORMS if getattr(claim, key) is not None]
     if len(given) != 1:
-        known = "'better' and 'than', 'equivalent', 'increases_with' or 'decreases_with'"
-        problem = f"has both '{given[0]}' and '{given[1]}'; choose one" if given else f"states nothing; give {known}"
+        known = ", ".join(f"'{form}'" for form in FORMS)
+        problem = (
+            f"has both '{given[0]}' and '{given[1]}'; choose one" if given else f"states nothing; give one of {known}"
+        )
         raise names.fail(path, problem)
     form = given[0]
     needed, allowed = FORMS[form]
@@ -127,7 +146,7 @@ def _check_metric(metric: str | None, experiment: Experiment, path: Path, names:
 
 
 def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> Claim:
-    key = "increases_with" if claim.increases_with else "decreases_with"
+    key = next(key for key in FEWEST_VALUES if getattr(claim, key))
     written = str(claim.loss)
     if along in GRID:
         loss = names.one_of(written, experiment.losses, [*path, "loss"])
@@ -162,8 +181,8 @@ def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path
                 problem = f"experiment '{experiment.name}' has no {along} {claim.values[place]!r} for '{loss}'"
                 raise names.fail([*path, "values", place], f"{problem}; known: {_listed(known)}")
         values = [float(value) for value in wanted if value != "min"]
-    if len(set(values)) < FEWEST_VALUES:
-        problem = f"a trend needs {FEWEST_VALUES} values of '{along}' or more, the cells have {_listed(values)}"
+    if len(set(values)) < FEWEST_VALUES[key]:
+        problem = f"needs {FEWEST_VALUES[key]} values of '{along}' or more, the cells have {_listed(values)}"
         raise names.fail([*path, key], f"{problem}; compare two by 'better' and 'than'")
     return claim.model_copy(update={"loss": loss, "values": sorted(set(values)) if claim.values is not None else None})
 

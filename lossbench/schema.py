@@ -71,7 +71,7 @@ class Experiment:
     schedule: Schedule
     warm: Warm | None
     timing: Timing | None
-    published: PublishedText
+    published: tuple[PublishedText, ...]
     threads: int
     device: str = "cpu"
     autocast: str | None = None
@@ -87,7 +87,7 @@ class Outline:
     baseline: str
     margin: float
     claims: tuple[Claim, ...]
-    published: Mapping[str, PublishedText]  # by experiment
+    published: Mapping[str, tuple[PublishedText, ...]]  # by experiment
     profile: str | None
     command: str  # that runs the suite again
     missing: Mapping[str, str] = field(default_factory=dict)  # experiments that cannot run here, and why
@@ -95,18 +95,28 @@ class Outline:
     looks: Mapping[str, list[int]] = field(default_factory=dict)  # seeds that earlier plans of this run had, if others
 
     def to_json(self) -> dict[str, Any]:
-        published = {name: numbers.model_dump(exclude_defaults=True) for name, numbers in self.published.items()}
+        published = {
+            name: [table.model_dump(exclude_defaults=True) for table in tables]
+            for name, tables in self.published.items()
+        }
         claims = [claim.model_dump(exclude_none=True) for claim in self.claims]
         return {**vars(self), "claims": claims, "published": published}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Outline:
         published = {
-            name: PublishedText.model_validate(written if "values" in written else {"values": written})
+            name: tuple(PublishedText.model_validate(table) for table in _tables(written))
             for name, written in data["published"].items()
         }
         claims = tuple(Claim.model_validate(claim) for claim in data["claims"])
         return cls(**{**data, "claims": claims, "published": published})
+
+
+def _tables(written: Any) -> list[Any]:
+    """The tables of published numbers of an experiment; older plans have one of them, or its values alone."""
+    if isinstance(written, list):
+        return written
+    return [written if "values" in written else {"values": written}]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench.claims import resolved
+from lossbench.claims import each, resolved
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.labels import label, parse_label
@@ -123,12 +123,6 @@ class _Reader:
                 problem = f"'{second.label}' is there twice (the other is written '{first.label}')"
                 raise self.fail(origin(["losses"]), problem)
         labels = [spec.label for spec in losses]
-        written = text.published
-        printed = (
-            written if isinstance(written, PublishedText) else PublishedText(values=written, protocol=None, source="")
-        )
-        place = origin(["published", "values"] if written is printed else ["published"])
-        values = {self.one_of(key, losses, place): value for key, value in printed.values.items()}
         if baseline.label not in labels:
             problem = (
                 f"the baseline '{self.file.baseline}' is not among the losses; {nearest(self.file.baseline, labels)}"
@@ -149,12 +143,33 @@ class _Reader:
             schedule=text.schedule,
             warm=warm,
             timing=text.timing,
-            published=printed.model_copy(update={"values": values}),
+            published=tuple(self.published(text, losses, origin)),
             threads=text.threads,
             device=text.device,
             autocast=text.autocast,
             channels_last=text.channels_last,
         )
+
+    def published(
+        self, text: ExperimentText, losses: Sequence[Spec], origin: Callable[[Sequence[Any]], list[Any]]
+    ) -> Iterator[PublishedText]:
+        """The tables of published numbers, with the losses as the experiment writes them."""
+        written = text.published
+        tables: list[tuple[list[Any], PublishedText]]
+        if isinstance(written, dict):
+            tables = [([], PublishedText(values=written, protocol=None, source="", classes=None))] if written else []
+        elif isinstance(written, PublishedText):
+            tables = [(["values"], written)]
+        else:
+            tables = [([index, "values"], table) for index, table in enumerate(written)]
+        for path, table in tables:
+            if table.classes is not None and table.classes not in (text.classes or ()):
+                known = ", ".join(map(str, text.classes or ())) or "none"
+                problem = f"the experiment's 'classes' have no {table.classes}; known: {known}"
+                raise self.fail(origin(["published", *path[:-1], "classes"]), problem)
+            place = origin(["published", *path])
+            values = {self.one_of(key, losses, place): value for key, value in table.values.items()}
+            yield table.model_copy(update={"values": values})
 
     def tasks(self, text: ExperimentText, origin: Callable[[Sequence[Any]], list[Any]]) -> Iterator[tuple[int, Spec]]:
         """The dataset as (classes, dataset): once, or once for each k of the experiment's `classes`."""
@@ -197,7 +212,7 @@ class _Reader:
         """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
         by_name = {experiment.name: experiment for experiment in experiments}
         claims = []
-        for index, claim in enumerate(self.file.claim):
+        for index, claim in ((index, claim) for index, entry in enumerate(self.file.claim) for claim in each(entry)):
             path: list[Any] = ["claim", index]
             if claim.experiment not in by_name:
                 problem = f"there is no experiment '{claim.experiment}'; {nearest(claim.experiment, by_name)}"

@@ -108,19 +108,22 @@ class PublishedText(_Text):
     values: dict[str, float] = Field(description="accuracy in percent by loss")
     protocol: Protocol | Literal["same"] | None = Field(None, description="the paper's; `same` as the experiment's")
     source: str = Field("", description="where the numbers are printed")
+    classes: Positive | None = Field(None, description="they belong to this number of classes; absent: to all")
 
 
 def _published_form(written: Any) -> str:
-    """Which of the two forms is meant: with both tried, the wrong one's complaint would be shown."""
-    return (
-        "table"
-        if isinstance(written, PublishedText) or (isinstance(written, dict) and "values" in written)
-        else "values"
-    )
+    """Which of the forms is meant: with all tried, the wrong one's complaint would be shown."""
+    if isinstance(written, list):
+        return "tables"
+    table = isinstance(written, PublishedText) or (isinstance(written, dict) and "values" in written)
+    return "table" if table else "values"
 
 
 Published = Annotated[
-    Annotated[dict[str, float], Tag("values")] | Annotated[PublishedText, Tag("table")], Discriminator(_published_form)
+    Annotated[dict[str, float], Tag("values")]
+    | Annotated[PublishedText, Tag("table")]
+    | Annotated[list[PublishedText], Tag("tables")],
+    Discriminator(_published_form),
 ]
 
 
@@ -141,7 +144,7 @@ class ExperimentText(_Text):
     warm_start: WarmStart | None = None
     timing: Timing | None = None
     published: Published = Field(
-        default={}, description="accuracy in percent by loss, as a paper prints it; or a table with values and protocol"
+        default={}, description="accuracy in percent by loss, as a paper prints it; or tables with values and protocol"
     )
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     device: Literal["cpu", "cuda"] = "cpu"
@@ -149,19 +152,14 @@ class ExperimentText(_Text):
     channels_last: bool = False
 
 
-class Claim(_Text):
-    """A statement that the suite tests. It has one of three forms:
+OneOrMore = str | Annotated[list[str], Field(min_length=1)]
 
-    better, than                     `better` beats `than` on `metric` (with `than_metric`: each on its own)
-    equivalent                       two losses differ by less than `margin`
-    increases_with, decreases_with   `metric` of `loss` (with `than`: minus that of `than`) grows or falls along an
-                                     option of the loss, `width` or `classes`
-    """
+
+class _ClaimKeys(_Text):
+    """What a claim says besides the names that a suite file may list."""
 
     text: str
-    experiment: str
     metric: Metric = "accuracy"
-    better: str | None = None
     than: str | None = None
     than_metric: Metric | None = Field(None, description="the metric of `than`; absent: that of `better`")
     equivalent: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
@@ -170,17 +168,45 @@ class Claim(_Text):
     )
     increases_with: str | None = Field(None, description="an option of the loss, or `width`, or `classes`")
     decreases_with: str | None = Field(None, description="an option of the loss, or `width`, or `classes`")
-    loss: str | None = Field(None, description="whose trend it is; options written here must be met by all variants")
-    values: Annotated[list[float | Literal["min"]], Field(min_length=3)] | None = Field(
+    unchanged_with: str | None = Field(None, description="an option of the loss, or `width`, or `classes`")
+    values: Annotated[list[float | Literal["min"]], Field(min_length=2)] | None = Field(
         None, description="only these values of the option, of `width` or `classes`"
     )
     width: Width | None = Field(None, description="test it at this width; absent: over all widths of the experiment")
     classes: Positive | None = Field(None, description="test it at this number of classes; absent: over all of them")
 
+
+class ClaimText(_ClaimKeys):
+    """A statement that the suite tests. It has one of these forms:
+
+    better, than                     `better` beats `than` on `metric` (with `than_metric`: each on its own)
+    not_worse, than                  `not_worse` is as good as `than`, or better, but for `margin`
+    equivalent                       two losses differ by less than `margin`
+    increases_with, decreases_with   `metric` of `loss` (with `than`: minus that of `than`) grows or falls along an
+                                     option of the loss, `width` or `classes`
+    unchanged_with                   it stays within `margin` of what it is at the least value
+
+    Where `experiment`, `better`, `not_worse` or `loss` is a list, it is one claim for each of its names.
+    """
+
+    experiment: OneOrMore
+    better: OneOrMore | None = None
+    not_worse: OneOrMore | None = None
+    loss: OneOrMore | None = Field(None, description="whose trend; options written here are met by all its variants")
+
+
+class Claim(_ClaimKeys):
+    """One claim: about one experiment, and one loss against another or along one of its options."""
+
+    experiment: str
+    better: str | None = None
+    not_worse: str | None = None
+    loss: str | None = None
+
     @property
     def along(self) -> str | None:
-        """What the claim follows a trend over, if it does."""
-        return self.increases_with or self.decreases_with
+        """What the claim follows a metric along, if it does."""
+        return self.increases_with or self.decreases_with or self.unchanged_with
 
 
 class Profile(_Text):
@@ -202,5 +228,5 @@ class SuiteFile(_Text):
     ] = 0.5
     defaults: dict[str, Any] = Field(default={}, description="any key of an experiment")
     experiment: Annotated[list[dict[str, Any]], Field(min_length=1)]
-    claim: list[Claim] = []
+    claim: list[ClaimText] = []
     profile: dict[str, Profile] = {}

@@ -79,6 +79,42 @@ CASES = {
         "supported",
     ),
     "equal times": ('metric = "step_seconds"\nequivalent = ["center", "softmax"]\nmargin = 5.0', "supported"),
+    "as good": ('not_worse = "center"\nthan = "softmax"', "supported"),
+    "better is not worse": ('not_worse = "w_softmax[alpha=0.5]"\nthan = "softmax"', "supported"),
+    "worse, but within the margin": ('not_worse = "w_softmax[alpha=2.0]"\nthan = "softmax"', "supported"),
+    "worse by more than the margin": (
+        'not_worse = "w_softmax[alpha=2.0]"\nthan = "softmax"\nmargin = 0.1',
+        "contradicted",
+    ),
+    "no longer": ('metric = "step_seconds"\nnot_worse = "center"\nthan = "softmax"\nmargin = 3.0', "supported"),
+    "longer": (
+        'metric = "step_seconds"\nnot_worse = "w_softmax[alpha=1.5]"\nthan = "softmax"\nmargin = 3.0',
+        "contradicted",
+    ),
+    "a shorter time is not worse": (
+        'metric = "step_seconds"\nnot_worse = "softmax"\nthan = "w_softmax[alpha=1.5]"\nmargin = 3.0',
+        "supported",
+    ),
+    "unchanged within a wide margin": (
+        'unchanged_with = "width"\nloss = "softmax"\nvalues = [8, 16]\nmargin = 0.6',
+        "supported",
+    ),
+    "changed by one step in three": (
+        'unchanged_with = "width"\nloss = "softmax"\nvalues = [4, 8, 16]\nmargin = 0.6',
+        "contradicted",
+    ),
+    "a gain that is the same at every width": (
+        'unchanged_with = "width"\nloss = "w_softmax[alpha=1.0]"\nthan = "softmax"\nvalues = [4, 8, 16]',
+        "supported",
+    ),
+    "the angle along an option": (
+        'metric = "angle"\nunchanged_with = "alpha"\nloss = "w_softmax"\nmargin = 1.0',
+        "supported",
+    ),
+    "a time that changes": (
+        'metric = "step_seconds"\nunchanged_with = "alpha"\nloss = "w_softmax"\nmargin = 5.0',
+        "contradicted",
+    ),
     "at one width and number of classes": ('better = "center"\nthan = "softmax"\nwidth = 8\nclasses = 6', "undecided"),
 }
 TIMES = {
@@ -183,7 +219,83 @@ def test_every_metric_of_the_schema_can_be_read():
     assert set(get_args(Metric)) == set(METRICS)
 
 
+def one_sided(sample, bound) -> float:
+    """P(T ≥ t) against `bound`, by hand; a spread below one test image in 10,000 counts as that."""
+    t = (sample.mean() - bound) / (max(sample.std(ddof=1), 0.01) / math.sqrt(len(sample)))
+    return float(scipy.stats.t.sf(t, len(sample) - 1))
+
+
+def test_unchanged_is_judged_by_the_worst_of_the_widths(results):
+    """Recomputed from the records: at each further width against the least, the largest difference is shown."""
+    frame = results.records[(results.records["kind"] == "train") & (results.records["label"] == "softmax")]
+    mean = frame.groupby(["seed", "width"])["accuracy"].mean().unstack("width")
+    low, high = scipy.stats.ttest_rel(mean[16], mean[4]).confidence_interval(0.95)
+    row = results.claims.set_index("text").loc["changed by one step in three"]
+    assert (row["delta"], row["low"], row["high"]) == pytest.approx(((mean[16] - mean[4]).mean(), low, high))
+    assert row["evidence"] == (
+        "width = 8, 16 against 4: a 95 % interval outside ±0.6 points; the largest difference is at 16"
+    )
+    past = [one_sided(mean[width] - mean[4], 0.6) for width in (8, 16)]
+    assert row["p"] == pytest.approx(2 * 2 * min(past), rel=1e-6)
+    within = results.claims.set_index("text").loc["unchanged within a wide margin"]
+    inside = one_sided(mean[8] - mean[16], -0.6)
+    assert within["p"] == pytest.approx(inside, rel=1e-6)
+
+
+def test_as_good_but_for_the_margin_is_a_one_sided_test(results):
+    frame = results.records[results.records["kind"] == "train"]
+    frame = frame[frame["width"].isin([4, 8, 16]) | (frame["width"] == frame["classes"] - 1)]
+    mean = frame.groupby(["label", "seed"])["accuracy"].mean()
+    difference = mean["w_softmax[alpha=2.0]"] - mean["softmax"]
+    claims = results.claims.set_index("text")
+    holds, fails = one_sided(difference, -0.5), one_sided(-difference, 0.1)
+    assert claims.loc["worse, but within the margin"]["p"] == pytest.approx(holds, rel=1e-6)
+    assert claims.loc["worse by more than the margin"]["p"] == pytest.approx(2 * fails, rel=1e-6)
+    assert claims.loc["worse by more than the margin"]["evidence"] == "95 % interval: worse by more than 0.1 points"
+
+
+def test_a_claim_with_lists_is_one_for_each_of_their_names(read_suite):
+    two = GRID + GRID[GRID.index("[[experiment]]") :].replace('name = "digits"', 'name = "again"', 1)
+    body = 'better = ["center", "w_softmax[alpha=1.0]"]\nthan = "softmax"'
+    suite = read_suite(two + claim(body).replace('experiment = "digits"', 'experiment = ["digits", "again"]'))
+    assert [(found.text, found.experiment, found.better) for found in suite.outline.claims] == [
+        ("t (digits, center)", "digits", "center"),
+        ("t (digits, w_softmax[alpha=1.0])", "digits", "w_softmax[alpha=1.0]"),
+        ("t (again, center)", "again", "center"),
+        ("t (again, w_softmax[alpha=1.0])", "again", "w_softmax[alpha=1.0]"),
+    ]
+    with pytest.raises(SuiteError, match=r"claim\[0\].better: no cell produces|did you mean 'center'"):
+        read_suite(GRID + claim('better = ["centre"]\nthan = "softmax"'))
+    with pytest.raises(SuiteError, match=r"claim\[0\].loss: must be text or a list of at least one item"):
+        read_suite(GRID + claim('increases_with = "alpha"\nloss = []'))
+
+
+def test_every_claim_leads_to_the_cells_that_it_is_about(results):
+    from lossbench.report.claims import places
+
+    by_text = {claim.text: places(results, claim) for claim in results.outline.claims}
+    assert all(by_text.values())
+    trend = by_text["an option, some values"]
+    assert list(dict.fromkeys(place.loss for place in trend)) == [f"w_softmax[alpha={a}]" for a in (0.5, 1.0, 2.0)]
+    gain = by_text["a gain that grows with the classes"]
+    assert list(dict.fromkeys(place.loss for place in gain)) == ["w_softmax[alpha=1.0]", "softmax"]
+    assert {place.width for place in by_text["unchanged within a wide margin"]} == {8, 16}
+    assert {place.kind for place in by_text["time"]} == {"timing"}
+    one = by_text["at one width and number of classes"]
+    assert [(place.loss, place.width, place.classes) for place in one] == [("center", 8, 6), ("softmax", 8, 6)]
+
+
 REFUSED = {
+    "not worse than itself": ('not_worse = "center"\nthan = "center"', ["compares 'center' with itself"]),
+    "not worse without than": ('not_worse = "center"', ["claim[0]", "needs the key 'than'"]),
+    "no margin for what is unchanged": (
+        'metric = "angle"\nunchanged_with = "width"\nloss = "softmax"',
+        ["needs the key 'margin'", "degrees"],
+    ),
+    "unchanged with one value": (
+        'unchanged_with = "alpha"\nloss = "w_softmax[alpha=0.5]"',
+        ["claim[0].unchanged_with", "2 values", "0.5"],
+    ),
     "nothing stated": ("", ["claim[0]", "states nothing", "'equivalent'"]),
     "two forms": (
         'better = "center"\nthan = "softmax"\nequivalent = ["center", "softmax"]',
@@ -256,6 +368,6 @@ def test_the_schema_for_editors_knows_all_forms(registry):
 
     from lossbench.suite import json_schema
 
-    known = json_schema(registry)["$defs"]["Claim"]["properties"]
-    assert {"better", "than", "than_metric", "equivalent", "margin", "increases_with", "loss", "values"} <= set(known)
+    known = json_schema(registry)["$defs"]["ClaimText"]["properties"]
+    assert {"better", "than", "than_metric", "equivalent", "margin", "increases_with", "loss", "values"} | {"not_worse", "unchanged_with"} <= set(known)
     jsonschema.Draft202012Validator.check_schema(json_schema(registry))

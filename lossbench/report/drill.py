@@ -18,8 +18,6 @@ from lossbench.report.analysis import Results
 from lossbench.report.blocks import Place, Section, Table, leading_number
 from lossbench.schema import Cell
 from lossbench.store import Store
-from lossbench.text import Claim
-from lossbench.theory import minimum_width
 
 LOG_LINES, LOG_CHARACTERS = 20, 2_000  # of one log's end
 ALL_LOGS = 500_000  # characters of log in a page: a run that failed everywhere must not make it unreadable
@@ -104,13 +102,6 @@ class Drill:
     def _told(self, section: Section, table: Table, row: Sequence[str]) -> list[Place]:
         """What a row says of its cells in words: loss, M and C, the experiment in a column or before the colon."""
         said = dict(zip(table.columns, row, strict=True))
-        if "claim" in said:
-            return [
-                place
-                for claim in self.results.outline.claims
-                if claim.text == said["claim"]
-                for place in self._claimed(claim)
-            ]
         experiment = said.get("experiment") or table.caption.partition(":")[0]
         width, classes = (leading_number(said.get(name, "")) for name in ("M", "C"))
         if experiment not in self._by_experiment or width is None or "loss" not in said:
@@ -122,21 +113,6 @@ class Drill:
         if section.slug == "comparisons" and said["loss"] != baseline:
             places.append(Place(**{**vars(places[0]), "loss": baseline}))
         return places if all(len(self._of(found)) == 1 for found in places) else []
-
-    def _claimed(self, claim: Claim) -> list[Place]:
-        """The places of a claim that names its losses: what is said to be better, then what it is compared with."""
-        # A claim about all variants of a loss names none of them: only who resolves it knows its places.
-        said = [claim.better, claim.than, *(getattr(claim, "equivalent", None) or ())]
-        classes = getattr(claim, "classes", None)
-        known = [
-            place
-            for place, _ in self._by_experiment.get(claim.experiment, [])
-            if _width(claim, place) in (None, place.width) and classes in (None, place.classes)
-        ]
-        if claim.metric == "step_seconds":
-            return [place for place in known if place.kind == "timing"]
-        sides = dict.fromkeys(loss for loss in said if loss is not None)
-        return [place for loss in sides for place in known if place.kind == "train" and place.loss == loss]
 
     def _run_of(self, key: str, status: str | None) -> int:
         """Which of the runs the record comes from; the first has the cells that have none."""
@@ -176,10 +152,6 @@ def embedded(payload: Mapping[str, Any]) -> str:
 def _place(cell: Cell) -> Place:
     loss = cell.label if cell.kind != "timing" else None
     return Place(cell.experiment, loss, cell.width, cell.classes, cell.dataset.label, cell.backbone.label, cell.kind)
-
-
-def _width(claim: Claim, place: Place) -> int | None:
-    return minimum_width(place.classes or 0) if claim.width == "min" else claim.width
 
 
 def _titled(place: Place) -> dict[str, Any]:

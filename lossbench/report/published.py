@@ -30,10 +30,11 @@ def judged(results: Results) -> pd.DataFrame:
     }
     rows = []
     for point in results.points:
-        printed = results.outline.published.get(point["experiment"])
-        for label, value in printed.values.items() if printed else ():
+        tables = results.outline.published.get(point["experiment"], ())
+        here = [table for table in tables if table.classes in (None, point["classes"])]
+        for printed, label, value in ((table, *entry) for table in here for entry in table.values.items()):
             measured = results.measured.at("accuracy", point, label)
-            if not printed or not measured:
+            if not measured:
                 continue
             cell = cells[tuple(point.values())]
             total = int(results.measured.totals[(*point.values(), label)])

@@ -10,6 +10,7 @@ from lossbench import stats
 from lossbench.report import figures, words
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Block, Prose, Section, Table
+from lossbench.report.claims import places as claimed
 from lossbench.report.points import place
 from lossbench.report.sections_end import cost, environment, published, threats
 from lossbench.report.sections_grid import (
@@ -106,11 +107,14 @@ def claims(results: Results) -> Section:
     ]
     caption = (
         "n: paired seeds, or paired rounds for step times; over several widths or numbers of classes values are "
-        "averaged inside a seed first. The difference of a trend is its slope. p is Holm-adjusted over the claims; "
-        "n needed: for 80 % chance to decide, if things are as they look."
+        "averaged inside a seed first. The difference of a trend is its slope, of something unchanged the largest. p "
+        "is Holm-adjusted over the claims; n needed: for 80 % chance to decide, if things are as they look."
     )
-    table = Table.of(rows, left=["claim", "tested as", "verdict", "evidence"], caption=caption) if rows else None
-    return Section("claims", "Claims", (table or Prose("The suite states no claims."),))
+    if not rows:
+        return Section("claims", "Claims", (Prose("The suite states no claims."),))
+    places = [claimed(results, claim) for claim in results.outline.claims]
+    table = Table.of(rows, left=["claim", "tested as", "verdict", "evidence"], caption=caption, places=places)
+    return Section("claims", "Claims", (table,))
 
 
 def main_table(results: Results) -> Section:

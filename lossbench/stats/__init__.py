@@ -30,7 +30,7 @@ from lossbench.stats.datasets import (
     pairwise,
     tie_groups,
 )
-from lossbench.stats.equivalence import Rope, beyond, rope, tost
+from lossbench.stats.equivalence import Rope, beyond, noninferior, rope, tost
 from lossbench.stats.exact import Exact, pairs_needed, rank_biserial, sign_flip, signed_rank
 from lossbench.stats.pairs import (
     FEWEST_SEEDS,
@@ -95,6 +95,7 @@ __all__ = [
     "mcnemar",
     "mean_interval",
     "nemenyi",
+    "noninferior",
     "over_datasets",
     "pair_p_values",
     "paired",

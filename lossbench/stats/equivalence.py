@@ -47,6 +47,23 @@ def beyond(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0
     return min(1.0, 2 * float(scipy.special.stdtr(n - 1, -distance / (sd / math.sqrt(n)))))
 
 
+def noninferior(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
+    """p of "a is below b by `margin` or more": small means that a is as good as b but for the margin, or better.
+
+        p = P(T ≥ (Δ + margin)/(SD/√n)),  T ~ t(n − 1)
+
+    One-sided: p < level exactly when the (1 − 2·level) t interval lies above −margin, p > 1 − level/2 when the
+    (1 − level) interval lies below it. NaN below three pairs.
+    """
+    sample = differences(a, b)
+    n = len(sample)
+    if n < FEWEST_SEEDS:
+        return math.nan
+    distance = float(sample.mean()) + margin
+    sd = spread(sample, resolution)
+    return float(scipy.special.stdtr(n - 1, -distance / (sd / math.sqrt(n)))) if sd else float(distance <= 0)
+
+
 @dataclass(frozen=True)
 class Rope:
     """Posterior chances that a − b is above the band of ±margin, inside, or below; they add up to one."""

@@ -1,0 +1,132 @@
+"""Claims about two losses: better, not worse, or equivalent. And what claims of every kind share."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import scipy.special
+
+from lossbench import stats
+from lossbench.claims import covers
+from lossbench.metrics import METRICS, SCORES
+from lossbench.report.points import Contrast, Point, contrast, paired_values, time_contrast
+from lossbench.text import Claim
+
+if TYPE_CHECKING:
+    from lossbench.report.analysis import Results
+
+# A claim on its way to a verdict: numbers, `judge` (Holm's p → verdict, evidence), `needed` (family → seeds).
+Row = dict[str, Any]
+
+
+def pair(results: Results, claim: Claim) -> Row:
+    """One loss against another: better, not worse, or equivalent."""
+    a, b = claim.equivalent or (claim.better or claim.not_worse, claim.than)
+    margin = margin_of(results, claim)
+    if claim.metric == "step_seconds":
+        rounds = [rounds_of(results, claim, str(label)) for label in (a, b)]
+        shared = min(map(len, rounds))
+        first, second = (of_one[:shared] for of_one in rounds)
+        found = time_contrast(first, second, margin)
+        sample = [math.log(value) for value in first], [math.log(value) for value in second]
+        resolution, band = 0.0, math.log1p((margin or 0) / 100)
+    else:
+        where = points_of(results, claim)
+        sides = (
+            results.measured.over(claim.metric, where, str(a)),
+            results.measured.over(claim.than_metric or claim.metric, where, str(b)),
+        )
+        resolution, band = results.measured.resolution(claim.metric, where, str(a)), margin or 0.0
+        found = contrast(*sides, METRICS[claim.metric].unit, margin, resolution)
+        sample = paired_values(*sides)
+    if claim.better:
+        judged_as = _better(claim, found)
+    elif claim.not_worse:
+        better, worse = sample if METRICS[claim.metric].higher_is_better else sample[::-1]
+        p = stats.noninferior(better, worse, band, resolution=resolution)
+        judged_as = _not_worse(found, p, float(margin or 0))
+    else:
+        past = stats.beyond(*sample, band, resolution=resolution)
+        judged_as = _equivalence(found, past, band, float(margin or 0))
+    return found._asdict() | judged_as
+
+
+def _better(claim: Claim, found: Contrast) -> Row:
+    """`better` beats `than`: the difference is not zero and points the right way."""
+    right_way = (found.delta > 0) == METRICS[claim.metric].higher_is_better
+
+    def judge(p_holm: float) -> tuple[str, str]:
+        if found.n < stats.FEWEST_SEEDS:
+            return "undecided", too_few(found.n)
+        return stats.claim_verdict(p_holm, right_way), stats.verdict(p_holm, found.tost_p)
+
+    # Where the two are equivalent no number of seeds would show one to be better.
+    return {"judge": judge, "needed": lambda family: None if found.tost_p < stats.LEVEL else _needed(found, family)}
+
+
+def _equivalence(found: Contrast, past: float, band: float, margin: float) -> Row:
+    """Two losses are equivalent: the interval lies inside the margin; contradicted where it lies outside."""
+    inside = found.tost_p < past if found.n >= stats.FEWEST_SEEDS else False
+
+    def judge(p: float) -> tuple[str, str]:
+        if found.n < stats.FEWEST_SEEDS:
+            return "undecided", too_few(found.n)
+        word = stats.claim_verdict(p, inside)
+        words = {"supported": "90 % interval within", "contradicted": "95 % interval outside"}
+        return word, f"{words.get(word, 'interval not clearly within or outside')} ±{margin:g} {found.unit}".rstrip()
+
+    def needed(_: int) -> int | None:
+        fewest = stats.seeds_for_equivalence(band / found.sd) if found.sd > 0 else None
+        return None if fewest is None else max(fewest, found.n + 1)
+
+    p = math.nan if found.n < stats.FEWEST_SEEDS else found.tost_p if inside else past
+    return {"p": p, "judge": judge, "needed": needed}
+
+
+def _not_worse(found: Contrast, p: float, margin: float) -> Row:
+    """One loss is as good as another but for the margin: contradicted where it is worse by more than that."""
+    holds = p < 0.5
+
+    def judge(p_holm: float) -> tuple[str, str]:
+        if found.n < stats.FEWEST_SEEDS:
+            return "undecided", too_few(found.n)
+        word = stats.claim_verdict(p_holm, holds)
+        words = {"supported": "90 % interval: worse by less than", "contradicted": "95 % interval: worse by more than"}
+        return word, f"{words.get(word, 'may be worse by more or less than')} {margin:g} {found.unit}".rstrip()
+
+    def needed(family: int) -> int | None:
+        quantile = float(scipy.special.stdtrit(found.n - 1, 1 - p))  # (Δ + margin)/(SD/√n), whichever way is better
+        return seeds(quantile / math.sqrt(found.n), found.n, family)
+
+    return {"p": p if holds else min(1.0, 2 * (1 - p)), "judge": judge, "needed": needed}
+
+
+def points_of(results: Results, claim: Claim) -> list[Point]:
+    return [point for point in results.points if covers(claim, point)]
+
+
+def margin_of(results: Results, claim: Claim) -> float | None:
+    return claim.margin or (results.outline.margin if claim.metric in SCORES else None)
+
+
+def rounds_of(results: Results, claim: Claim, label: str) -> list[float]:
+    """Seconds a step by round: over several timing cells the geometric mean of each round, which stays one round.
+
+    Rounds of several cells strung together would count as so many more replications than there are.
+    """
+    cells = [rounds[label] for point, rounds in results.timings() if covers(claim, point) and label in rounds]
+    return [math.exp(sum(map(math.log, times)) / len(times)) for times in zip(*cells, strict=False)]
+
+
+def _needed(found: Contrast, family: int) -> int | None:
+    return seeds(found.dz, found.n, family)
+
+
+def seeds(dz: float, n: int, family: int) -> int | None:
+    needed = stats.seeds_needed(dz, level=stats.LEVEL / family)
+    return None if needed is None else max(needed, n + 1)
+
+
+def too_few(n: int) -> str:
+    return f"only {n} paired seeds" if n else "not run"
