@@ -294,14 +294,21 @@ def width(classes: int, wider: tuple[int, ...], inputs: int) -> None:
 
 
 @cli.command()
-def schema() -> None:
-    """Print the JSON schema of a suite file, for editors."""
+@click.argument("what", type=click.Choice(["suite", "report"]), default="suite")
+def schema(what: str) -> None:
+    """Print a JSON schema: of a suite file, for editors, or of report.json, for programs."""
     import json
 
-    from lossbench.registry import Registry
-    from lossbench.suite import json_schema
+    if what == "report":
+        from lossbench.report import data_schema
 
-    click.echo(json.dumps(json_schema(Registry()), indent=2, ensure_ascii=False))
+        found = data_schema.json_schema()
+    else:
+        from lossbench.registry import Registry
+        from lossbench.suite import json_schema
+
+        found = json_schema(Registry())
+    click.echo(json.dumps(found, indent=2, ensure_ascii=False))
 
 
 cli.add_command(cli_data.data)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -252,6 +253,16 @@ def test_the_json_repeats_every_sentence_and_table_of_the_summary(out, summary):
                 for row in block["rows"]:
                     assert all(cell.replace("\\", "") in plain for cell in row)
     assert "NaN" not in (out / "report.json").read_text()
+
+
+def test_the_json_keeps_the_schema_that_lossbench_prints(out, lossbench):
+    schema = json.loads(lossbench("schema", "report").stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    stated = json.loads((out / "report.json").read_text())
+    jsonschema.validate(stated, schema)
+    stated["claims"][0].pop("verdict")
+    with pytest.raises(jsonschema.ValidationError, match="'verdict' is a required property"):
+        jsonschema.validate(stated, schema)
 
 
 def test_the_figure_draws_the_rows_of_the_csv(out, csv):

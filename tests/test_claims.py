@@ -369,5 +369,8 @@ def test_the_schema_for_editors_knows_all_forms(registry):
     from lossbench.suite import json_schema
 
     known = json_schema(registry)["$defs"]["ClaimText"]["properties"]
-    assert {"better", "than", "than_metric", "equivalent", "margin", "increases_with", "loss", "values"} | {"not_worse", "unchanged_with"} <= set(known)
+    assert {"better", "than", "than_metric", "equivalent", "margin", "increases_with", "loss", "values"} | {
+        "not_worse",
+        "unchanged_with",
+    } <= set(known)
     jsonschema.Draft202012Validator.check_schema(json_schema(registry))

@@ -132,3 +132,14 @@ def test_wilcoxon_is_silent_where_it_could_find_nothing(results):
     found = ranks.ranked(results)
     assert stats.pairs_needed(0.05 / 3) == 7
     assert all(np.isfinite(pair.test.p) for pair in found.pairs)
+
+
+def test_the_json_of_ranks_keeps_the_schema(results):
+    import jsonschema
+
+    from lossbench.report.data import stated
+    from lossbench.report.data_schema import json_schema
+
+    found = stated(results, [])
+    assert found["ranks"]["n"] == len(KS)
+    jsonschema.validate(found, json_schema())
