@@ -41,7 +41,7 @@ class Names(Protocol):
 
 
 def each(written: ClaimText) -> list[Claim]:
-    """The claims that an entry of a suite file means: one for every choice from its lists, which its text then names."""
+    """The claims that one entry of a suite file means: for every choice from its lists one, whose text names it."""
     keys = [key for key in LISTS if isinstance(getattr(written, key), list)]
     said = written.model_dump(exclude_none=True)
     claims = []

@@ -16,8 +16,9 @@ Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
-TEXT_COLUMNS = frozenset(
-    "experiment dataset backbone loss baseline metric unit verdict text states evidence differs source ties task".split()
+TEXT_COLUMNS = (
+    *("experiment", "dataset", "backbone", "loss", "baseline", "metric", "unit", "verdict", "text", "states"),
+    *("evidence", "differs", "source", "task"),
 )
 MEANINGS = {
     "delta": "the loss minus the baseline (a claim: its difference, or the slope of its trend), in `unit`",
@@ -88,10 +89,10 @@ def _rows(columns: Sequence[str]) -> Schema:
     """An array of rows with these columns, all of them there."""
 
     def column(name: str) -> Schema:
-        kind = {"type": ["string" if name in TEXT_COLUMNS else "number", "null"]}
-        # `ties` are letters in the main table and a count in comparisons.
-        kind = {"type": ["string", "number", "null"]} if name == "ties" else kind
-        return kind | ({"description": MEANINGS[name]} if name in MEANINGS else {})
+        types = ["string"] if name in TEXT_COLUMNS else ["number"]
+        if name == "ties":  # letters in the main table, a count in comparisons
+            types = ["string", "number"]
+        return {"type": [*types, "null"]} | ({"description": MEANINGS[name]} if name in MEANINGS else {})
 
     return {"type": "array", "items": _object({name: column(name) for name in columns})}
 
@@ -106,7 +107,7 @@ def _ranks() -> Schema:
             "means": {"type": "array", "items": numbers},
             "ranks": numbers,
             "n": {"type": "integer", "description": "the number of datasets, never of seeds"},
-            **{name: single for name in ("chi2", "f", "p", "critical_difference")},
+            **dict.fromkeys(("chi2", "f", "p", "critical_difference"), single),
             "groups": {"type": ["array", "null"], "items": {"type": "array"}},
         }
     )
