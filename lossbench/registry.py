@@ -59,6 +59,8 @@ class Option:
 # What every dataset can do, whoever loads it: `lossbench.data` applies these after the plugin's own `load`.
 SHARED_DATASET_OPTIONS = {
     "train": Option("train", int | None, "int | None", None),
+    "per_class": Option("per_class", int | None, "int | None", None),
+    "validation": Option("validation", float | None, "float | None", None),
     "classes": Option("classes", int | list[int] | None, "int | list[int] | None", None),
     "size": Option("size", int | None, "int | None", None),
     "gray": Option("gray", bool, "bool", False),

@@ -88,15 +88,20 @@ class _Reader:
                 (["profile", profile, "all"], overlay.all),
                 (["profile", profile, "experiment", name], overlay.experiment.get(name, {})),
             ]
-            found.append(self.experiment(layers, here))
+            found.append(self.experiment(layers, here, whole=profile is None))
             if found[-1].name in [experiment.name for experiment in found[:-1]]:
                 raise self.fail(here, f"there are two experiments named '{found[-1].name}'; rename one")
         if not found:
             raise self.fail(["profile", profile, "skip"], "leaves no experiment to run")
         return tuple(found)
 
-    def experiment(self, layers: list[tuple[list[Any], Mapping[str, Any]]], here: list[Any]) -> Experiment:
-        """One experiment from its layers, each laid over the one before; errors name the layer to blame."""
+    def experiment(
+        self, layers: list[tuple[list[Any], Mapping[str, Any]]], here: list[Any], *, whole: bool
+    ) -> Experiment:
+        """One experiment from its layers, each laid over the one before; errors name the layer to blame.
+
+        `whole`: no profile has left out losses or classes that published numbers belong to.
+        """
         merged: dict[str, Any] = {}
         for _, layer in layers:
             merged = _lay_over(merged, layer)
@@ -143,7 +148,7 @@ class _Reader:
             schedule=text.schedule,
             warm=warm,
             timing=text.timing,
-            published=tuple(self.published(text, losses, origin)),
+            published=tuple(self.published(text, losses, origin, whole=whole)),
             threads=text.threads,
             device=text.device,
             autocast=text.autocast,
@@ -151,7 +156,12 @@ class _Reader:
         )
 
     def published(
-        self, text: ExperimentText, losses: Sequence[Spec], origin: Callable[[Sequence[Any]], list[Any]]
+        self,
+        text: ExperimentText,
+        losses: Sequence[Spec],
+        origin: Callable[[Sequence[Any]], list[Any]],
+        *,
+        whole: bool,
     ) -> Iterator[PublishedText]:
         """The tables of published numbers, with the losses as the experiment writes them."""
         written = text.published
@@ -164,12 +174,17 @@ class _Reader:
             tables = [([index, "values"], table) for index, table in enumerate(written)]
         for path, table in tables:
             if table.classes is not None and table.classes not in (text.classes or ()):
+                if not whole:
+                    continue
                 known = ", ".join(map(str, text.classes or ())) or "none"
                 problem = f"the experiment's 'classes' have no {table.classes}; known: {known}"
                 raise self.fail(origin(["published", *path[:-1], "classes"]), problem)
             place = origin(["published", *path])
-            values = {self.one_of(key, losses, place): value for key, value in table.values.items()}
-            yield table.model_copy(update={"values": values})
+            meant = {key: self.loss(key, place) for key in table.values}
+            kept = [key for key in meant if whole or any(spec.matches(meant[key]) for spec in losses)]
+            yield table.model_copy(
+                update={"values": {self.one_of(key, losses, place): table.values[key] for key in kept}}
+            )
 
     def tasks(self, text: ExperimentText, origin: Callable[[Sequence[Any]], list[Any]]) -> Iterator[tuple[int, Spec]]:
         """The dataset as (classes, dataset): once, or once for each k of the experiment's `classes`."""

@@ -39,8 +39,9 @@ def load_dataset(
 ) -> Dataset:
     """A dataset by name; prepared as memory-mapped arrays the first time, opened in milliseconds ever after.
 
-    Every dataset takes `train` (a stratified subset of that many images, drawn by `seed`), `classes` (the first k, or
-    those listed), `size` (pixels), `gray`, and `augment` ("flip", "crop": for training batches).
+    Every dataset takes `train` (a stratified subset of that many images, drawn by `seed`) or `per_class` (that many of
+    each class), `classes` (the first k, or those listed), `validation` (a share of the training images that is tested
+    on in place of the test set), `size` (pixels), `gray`, and `augment` ("flip", "crop": for training batches).
     """
     plugin = (registry or Registry()).find("dataset", name)
     values = plugin.parse_options(options)
@@ -54,8 +55,15 @@ def load_dataset(
         dataset = cache.prepare(loaded, folder, size=shared["size"], gray=shared["gray"], progress=progress)
     if shared.get("classes") is not None:
         dataset = view.only_classes(dataset, shared["classes"])
+    if shared["validation"] is not None:
+        dataset = view.held_out(dataset, shared["validation"])
+    per_class = shared.get("per_class")  # a set that is drawn has a meaning of its own for it
+    if shared["train"] is not None and per_class is not None:
+        raise DataError("give either train or per_class, not both")
     if shared["train"] is not None:
         dataset = replace(dataset, train=view.stratified(dataset, shared["train"], seed))
+    if per_class is not None:
+        dataset = replace(dataset, train=view.balanced(dataset, per_class, seed))
     return replace(dataset, augment=tuple(shared["augment"]))
 
 
@@ -73,7 +81,9 @@ def count_classes(name: str, options: dict[str, Any], registry: Registry, data: 
             available = plugin.constants.get("CLASSES")
             if available is None:
                 raise
-    return len(view.chosen_classes(available, shared.get("classes")))
+    chosen = len(view.chosen_classes(available, shared.get("classes")))
+    share = shared.get("validation")
+    return chosen if share is None or own.get("task") != "verification" else view.learned_classes(chosen, share)
 
 
 def _divided(plugin: Plugin, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

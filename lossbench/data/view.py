@@ -9,8 +9,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from lossbench.data.dataset import Dataset, Split
+from lossbench.data.pairs import drawn_pairs
 from lossbench.errors import DataError
 from lossbench.streams import derive
+
+VALIDATION_PAIRS = 200  # a fold
 
 
 def chosen_classes(available: int, classes: int | list[int] | None) -> list[int]:
@@ -43,15 +46,60 @@ def stratified(dataset: Dataset, size: int, seed: int) -> Split:
     split = dataset.train
     if not dataset.classes <= size <= len(split):
         raise DataError(f"train must be between {dataset.classes} (one a class) and {len(split)}, got {size}")
-    counts = np.bincount(split.labels, minlength=dataset.classes)
-    share = counts * size / len(split)
+    return split.take(_drawn(split.labels, dataset.classes, size, derive(seed, "subset")))
+
+
+def balanced(dataset: Dataset, per_class: int, seed: int) -> Split:
+    """`per_class` training images of every class, drawn by the seed's own stream."""
+    split = dataset.train
+    fewest = int(np.bincount(split.labels, minlength=dataset.classes).min())
+    if not 1 <= per_class <= fewest:
+        raise DataError(f"per_class must be between 1 and {fewest}, what the smallest class has, got {per_class}")
+    rng = np.random.default_rng(derive(seed, "subset"))
+    members = (np.flatnonzero(split.labels == label) for label in range(dataset.classes))
+    return split.take(np.sort(np.concatenate([rng.choice(own, per_class, replace=False) for own in members])))
+
+
+def held_out(dataset: Dataset, share: float) -> Dataset:
+    """The training images alone: a share of them, always the same, is tested on instead of the test set.
+
+    Classification: that share of every class. Verification: that share of the classes, and pairs drawn from them.
+    """
+    if not 0 < share < 1:
+        raise DataError(f"validation must lie between 0 and 1, a share of the training images, got {share:g}")
+    split = dataset.train
+    if dataset.pairs is None:
+        size = round(share * len(split))
+        if not dataset.classes <= size <= len(split) - dataset.classes:
+            raise DataError(f"validation = {share:g} of {len(split)} images leaves a class without one")
+        chosen = _drawn(split.labels, dataset.classes, size, derive(0, "validation"))
+        rest = np.setdiff1d(np.arange(len(split)), chosen)
+        return replace(dataset, train=split.take(rest), test=split.take(chosen))
+    classes = learned_classes(dataset.classes, share)
+    order = np.random.default_rng(derive(0, "validation")).permutation(dataset.classes)
+    new_label = np.empty(dataset.classes, dtype=np.int64)
+    new_label[order] = np.arange(dataset.classes)
+    labels = new_label[split.labels]
+    test = split.take(np.flatnonzero(labels >= classes)).relabelled(new_label)
+    pairs, folds = drawn_pairs(test.labels, VALIDATION_PAIRS)
+    train = split.take(np.flatnonzero(labels < classes)).relabelled(new_label)
+    return replace(dataset, train=train, test=test, classes=classes, pairs=pairs, folds=folds, tested=None)
+
+
+def learned_classes(classes: int, share: float) -> int:
+    """How many classes are left to learn when a share of them is held out for verification."""
+    return max(2, classes - round(share * classes))
+
+
+def _drawn(labels: NDArray[np.int64], classes: int, size: int, stream: int) -> NDArray[np.int64]:
+    """The indices, in order, of `size` examples with every class in its share."""
+    counts = np.bincount(labels, minlength=classes)
+    share = counts * size / len(labels)
     take = np.floor(share).astype(int)
     take[np.argsort(take - share, kind="stable")[: size - take.sum()]] += 1
-    rng = np.random.default_rng(derive(seed, "subset"))
-    picked = [
-        rng.choice(np.flatnonzero(split.labels == label), take[label], replace=False) for label in range(len(counts))
-    ]
-    return split.take(np.sort(np.concatenate(picked)))
+    rng = np.random.default_rng(stream)
+    picked = [rng.choice(np.flatnonzero(labels == label), take[label], replace=False) for label in range(len(counts))]
+    return np.sort(np.concatenate(picked))
 
 
 def augmented(images: NDArray[np.uint8], how: tuple[str, ...], rng: np.random.Generator) -> NDArray[np.uint8]:

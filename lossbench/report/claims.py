@@ -19,25 +19,30 @@ if TYPE_CHECKING:
 
 CLAIM_COLUMNS = [
     *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
-    *("unit", "p_holm", "seeds_needed", "evidence", "states", "p"),
+    *("unit", "p_holm", "seeds_needed", "evidence", "states", "p", "family"),
 ]
 
 
 def judged(results: Results) -> pd.DataFrame:
-    """A row a claim; p values are Holm-adjusted over all claims of the suite."""
+    """A row a claim; p values are Holm-adjusted over the claims of its family."""
     from lossbench.report.analysis import frame_of
 
     rows = [_row(results, claim) for claim in results.outline.claims]
-    for row, adjusted in zip(rows, stats.holm([row["p"] for row in rows]), strict=True):
-        row["p_holm"] = adjusted
-        row["verdict"], row["evidence"] = row.pop("judge")(adjusted)
-        open_question = row["verdict"] == "undecided" and row["n"] >= stats.FEWEST_SEEDS
-        row["seeds_needed"] = row.pop("needed")(len(rows)) if open_question else None
+    families: dict[str, list[Row]] = {}
+    for row in rows:
+        families.setdefault(row["family"], []).append(row)
+    for family in families.values():
+        for row, adjusted in zip(family, stats.holm([row["p"] for row in family]), strict=True):
+            row["p_holm"] = adjusted
+            row["verdict"], row["evidence"] = row.pop("judge")(adjusted)
+            open_question = row["verdict"] == "undecided" and row["n"] >= stats.FEWEST_SEEDS
+            row["seeds_needed"] = row.pop("needed")(len(family)) if open_question else None
     return frame_of(rows, CLAIM_COLUMNS)
 
 
 def _row(results: Results, claim: Claim) -> Row:
-    stated = {"text": claim.text, "experiment": claim.experiment, "metric": claim.metric, "states": states(claim)}
+    stated = {name: getattr(claim, name) for name in ("text", "family", "experiment", "metric")}
+    stated["states"] = states(claim)
     if claim.unchanged_with is not None:
         return stated | unchanged(results, claim, claim.unchanged_with)
     if claim.along is not None:

@@ -18,13 +18,13 @@ TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 TEXT_COLUMNS = (
     *("experiment", "dataset", "backbone", "loss", "baseline", "metric", "unit", "verdict", "text", "states"),
-    *("evidence", "differs", "source", "task"),
+    *("evidence", "family", "differs", "source", "task"),
 )
 MEANINGS = {
     "delta": "the loss minus the baseline (a claim: its difference, or the slope of its trend), in `unit`",
     "low": "lower end of the 95 % interval",
     "high": "upper end of the 95 % interval",
-    "p_holm": "p after Holm's adjustment over the family: an experiment and metric, or all claims",
+    "p_holm": "p after Holm's adjustment over the family: an experiment and metric, or the claims of a family",
     "dz": "the difference in standard deviations of the paired differences",
     "tost_p": "p of the test for equivalence within the suite's margin",
     "n": "paired seeds; paired rounds for step times",

@@ -224,7 +224,7 @@ def multiplicity(results: Results) -> Iterator[Threat]:
         text = (
             f"{len(frame)} comparisons in {len(families)} families (an experiment and metric), the largest of "
             f"{families.max()}: in each family the chance of any false alarm is held at {stats.LEVEL}, over all of "
-            "them it is not. The claims are a family of their own; what was picked for its size afterwards, and "
+            "them it is not. Claims have families of their own; what was picked for its size afterwards, and "
             "metrics that no claim names, are exploratory."
         )
         yield Threat("multiplicity", "all", text)

@@ -108,7 +108,7 @@ def claims(results: Results) -> Section:
     caption = (
         "n: paired seeds, or paired rounds for step times; over several widths or numbers of classes values are "
         "averaged inside a seed first. The difference of a trend is its slope, of something unchanged the largest. p "
-        "is Holm-adjusted over the claims; n needed: for 80 % chance to decide, if things are as they look."
+        "is Holm-adjusted over the claims of a family; n needed: for 80 % chance to decide, if things are as they look."
     )
     if not rows:
         return Section("claims", "Claims", (Prose("The suite states no claims."),))
