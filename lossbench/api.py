@@ -276,7 +276,8 @@ def with_data(
             tasks = tuple((classes, pinned(dataset)) for classes, dataset in experiment.tasks)
             here.append(replace(experiment, tasks=tasks))
         except MissingDataError as error:
-            missing[experiment.name] = str(error)
+            # It is kept and reported: the folder is called as anyone may find it, not as it is called here.
+            missing[experiment.name] = str(error).replace(str(folder), "$LOSSBENCH_DATA")
     if not here:
         raise DataError(next(iter(missing.values())))
     return replace(suite, outline=replace(suite.outline, missing=missing, examples=examples), experiments=tuple(here))
