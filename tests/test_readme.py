@@ -188,7 +188,7 @@ def test_the_claims_shown_are_understood(tmp_path, lossbench):
             'losses = ["softmax", ', 'losses = ["softmax", { name = "w_softmax", alpha = [0.5, 1.0, 1.5] }, '
         )
         + '[[experiment]]\nname = "classes"\ndataset = "digits"\nclasses = [5, 7, 10]\nwidths = [16]\n'
-        'losses = ["softmax", "w_softmax"]\nbackbone = "mlp"\nschedule = { steps = 5 }\n\n' + shown
+        'losses = ["softmax", "w_softmax"]\nbackbone = "mlp"\nseeds = 3\nschedule = { steps = 5 }\n\n' + shown
     )
     assert lossbench("new", "loss", "my_loss").returncode == 0
     ran = lossbench("plan", "mine.toml", "--no-forecast")
