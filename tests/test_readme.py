@@ -2,8 +2,8 @@
 
 A fenced block of README.md means one of these, and nothing else is allowed:
 
-    python, toml   a first line `# losses/my_loss.py` names a file: it is written, or, where an earlier command has written
-                   it, must say what is shown; python without a name is run; toml without one is a piece of a suite
+    python, toml   a first line `# losses/my_loss.py` names a file: it is written, or, where a command has written it,
+                   must say what is shown; python without a name is run; toml without one is a piece of a suite
     diff           a first line `--- losses/my_loss.py` names a file: its − lines become the + lines
     (none), bash   commands, one a line, run in order in one folder that was empty at first
     text           lines that the commands of the block before must have printed, decimals apart
@@ -32,11 +32,13 @@ PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # Commands that are shown and not run here, each with its reason.
 NOT_RUN = {
-    "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/lossbench run suites/quick.toml": "installs packages",
-    "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest": "installs packages, runs this test",
-    "pip install 'lossbench[ray]'": "installs packages",
+    "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/lossbench run suites/quick.toml": "needs the network",
+    "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest": "needs the network",
+    "pip install 'lossbench[ray]'": "needs the network",
     "lossbench run mine.toml --engine ray --address head:6379": "needs a Ray cluster; test_ray.py has one",
-    "lossbench run mine.toml --engine ray --cpus-per-cell 1 --gpus-per-cell 0.5": "needs a GPU; test_ray.py pretends one",
+    "lossbench run mine.toml --engine ray --cpus-per-cell 1 --gpus-per-cell 0.5": "needs a GPU; see test_ray.py",
+    "lossbench run mine.toml --shard $SLURM_ARRAY_TASK_ID/8 --out runs/mine-$SLURM_ARRAY_TASK_ID": "one of eight jobs",
+    "lossbench merge runs/mine-* -o runs/mine": "wants those eight; test_merge.py runs and merges shards",
     "lossbench data get mnist": "needs the network; test_fetch.py has a server of its own",
 }
 # Commands with something added: what they print is not shown, and a report takes seconds.
@@ -47,6 +49,12 @@ ADDED = {
 }
 # Commands that do not end with 0, with what is documented.
 EXIT_CODES = {"lossbench data verify mnist": 1}  # it is not here: nothing was fetched
+CFF_KEYS = {
+    *("abstract", "authors", "cff-version", "commit", "contact", "date-released", "doi", "identifiers", "keywords"),
+    *("license", "license-url", "message", "preferred-citation", "references", "repository", "repository-artifact"),
+    *("repository-code", "title", "type", "url", "version"),
+}
+CFF_REFERENCE_KEYS = {"type", "title", "authors", "year", "identifiers", "url", "notes"}  # those of ours
 DRAWINGS = ("suites/quick.toml",)  # first lines of text blocks that nothing prints
 TYPO = "lossbench: mine.toml: experiment.digits.losses[1].alhpa"
 
@@ -136,11 +144,8 @@ def _run(command: str, folder: Path, where: str) -> str:
 
 def _succeeds(command: list[str], folder: Path, where: str, code: int = 0) -> str:
     tools = Path(lossbench_command()[0]).parent
-    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": "3"}
-    environment["LOSSBENCH_DATA"] = str(folder / "data")
-    ran = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "LOSSBENCH_DATA": str(folder / "data")}
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
     output = ran.stdout + ran.stderr
     assert ran.returncode == code, f"{where}: `{command[-1]}` ended with {ran.returncode}, not {code}\n{output}"
     return output
@@ -193,6 +198,28 @@ def test_the_claims_shown_are_understood(tmp_path, lossbench):
     assert lossbench("new", "loss", "my_loss").returncode == 0
     ran = lossbench("plan", "mine.toml", "--no-forecast")
     assert ran.returncode == 0, ran.stderr
+
+
+# ---- How to cite
+
+
+def test_the_citation_has_the_form_of_cff_1_2():
+    yaml = pytest.importorskip("yaml")  # it comes with timm
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert found.keys() <= CFF_KEYS and {"cff-version", "message", "title", "authors"} <= found.keys()
+    assert (found["cff-version"], found["type"]) == ("1.2.0", "software")
+    assert (found["title"], found["version"], found["license"]) == (
+        project["name"],
+        project["version"],
+        project["license"],
+    )
+    assert found["authors"] == [{"name": "The lossbench developers"}]
+    (paper,) = found["references"]
+    assert {"type", "title", "authors"} <= paper.keys() <= CFF_REFERENCE_KEYS
+    assert isinstance(paper["year"], int) and paper["url"].startswith("https://")
+    for identifier in paper["identifiers"]:
+        assert identifier.keys() == {"type", "value"} and identifier["type"] in ("doi", "other", "swh", "url")
 
 
 # ---- Names: of files, commands, options, modules, tests
