@@ -32,14 +32,14 @@ PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # Commands that are shown and not run here, each with its reason.
 NOT_RUN = {
-    "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/lossbench run suites/quick.toml": "needs the network",
-    "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest": "needs the network",
-    "pip install 'lossbench[ray]'": "needs the network",
+    "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/lossbench run suites/quick.toml": "needs a network",
+    "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest": "needs a network",
+    "pip install 'lossbench[ray]'": "needs a network",
     "lossbench run mine.toml --engine ray --address head:6379": "needs a Ray cluster; test_ray.py has one",
     "lossbench run mine.toml --engine ray --cpus-per-cell 1 --gpus-per-cell 0.5": "needs a GPU; see test_ray.py",
     "lossbench run mine.toml --shard $SLURM_ARRAY_TASK_ID/8 --out runs/mine-$SLURM_ARRAY_TASK_ID": "one of eight jobs",
     "lossbench merge runs/mine-* -o runs/mine": "wants those eight; test_merge.py runs and merges shards",
-    "lossbench data get mnist": "needs the network; test_fetch.py has a server of its own",
+    "lossbench data get mnist": "needs a network; test_fetch.py has a server of its own",
 }
 # Commands with something added: what they print is not shown, and a report takes seconds.
 ADDED = {
