@@ -192,12 +192,12 @@ def run(
         with contextlib.ExitStack() as engines:
             if engine == "local":
                 local.gpu_places(todo)
-            server = engines.enter_context(local.serving(todo, job.registry))
-            if problems := local.preflight(server, todo, job.registry, job.data):
-                raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
             asked: dict[str, Any] = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
             on_ray = ray.connected(address, todo, notify=notify, **asked)
             cluster = engines.enter_context(on_ray) if engine == "ray" else None
+            server = engines.enter_context(local.serving(todo, job.registry))
+            if problems := local.preflight(server, todo, job.registry, job.data):
+                raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
             at_once = jobs or (cluster.size() if cluster else available_cores())
             if sum(cell.schedule.steps for cell in todo if cell.kind != "timing") > FORECAST_STEPS:
                 notify(_opening(suite, job, predict(job, todo, at_once, server)))
@@ -276,7 +276,8 @@ def with_data(
             tasks = tuple((classes, pinned(dataset)) for classes, dataset in experiment.tasks)
             here.append(replace(experiment, tasks=tasks))
         except MissingDataError as error:
-            missing[experiment.name] = str(error)
+            # It is kept and reported: the folder is called as anyone may find it, not as it is called here.
+            missing[experiment.name] = str(error).replace(str(folder), "$LOSSBENCH_DATA")
     if not here:
         raise DataError(next(iter(missing.values())))
     return replace(suite, outline=replace(suite.outline, missing=missing, examples=examples), experiments=tuple(here))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench.claims import each, resolved
+from lossbench.claims import each, relabelled, resolved
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.labels import label, parse_label
@@ -42,6 +42,12 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(profile, file.profile)}")
     experiments = {name: reader.experiments(name) for name in (None, *file.profile)}
     claims = reader.claims(experiments[None])
+    if profile is not None:
+        whole, shown = ({each.name: each for each in experiments[name]} for name in (None, profile))
+        claims = tuple(
+            relabelled(claim, whole[claim.experiment], shown[claim.experiment]) if claim.experiment in shown else claim
+            for claim in claims
+        )
     baseline = reader.loss(file.baseline, ["baseline"]).label
     outline = Outline(
         name=file.name,
