@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,9 @@ from lossbench.schema import GEOMETRY, Cell, Outline
 from lossbench.store import Store, tabulated
 from lossbench.text import VERIFICATION_METRICS
 from lossbench.theory import minimum_width
+
+if TYPE_CHECKING:
+    from lossbench.report.guards import Threat
 
 # Columns whose means over seeds the tables show.
 MEANS = ("angle_train", "angle_test", *GEOMETRY, *VERIFICATION_METRICS, "steps_to_converge")
@@ -224,6 +227,13 @@ class Results:
         from lossbench.report.published import judged
 
         return judged(self)
+
+    @cached_property
+    def threats(self) -> list[Threat]:
+        """The warnings that these results deserve, gravest first."""
+        from lossbench.report.guards import fired
+
+        return fired(self)
 
     @cached_property
     def environments(self) -> list[dict[str, Any]]:

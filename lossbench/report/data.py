@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lossbench import stats
-from lossbench.report import cost, guards, ranks
+from lossbench.report import cost, ranks
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Figure, Prose, Section, Table
 
@@ -62,7 +62,7 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
             "ranks": ranking and _ranks(ranking),
             "phases": cost.phases(results).to_dict("records"),
             "front": cost.fronts(results).to_dict("records"),
-            "threats": [threat._asdict() for threat in guards.fired(results)],
+            "threats": [threat._asdict() for threat in results.threats],
             "environments": results.environments,
             "sections": [
                 {"slug": part.slug, "title": part.title, "blocks": [_block(block) for block in part.blocks]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from lossbench.report import cost as costs
-from lossbench.report import guards, words
+from lossbench.report import words
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Block, Prose, Section, Table
 from lossbench.report.points import place
@@ -125,7 +125,7 @@ def published(results: Results) -> Section:
 
 def threats(results: Results) -> Section:
     """What a careful reader should be warned of."""
-    rows = [{"guard": found.guard, "where": found.where, "warning": found.text} for found in guards.fired(results)]
+    rows = [{"guard": found.guard, "where": found.where, "warning": found.text} for found in results.threats]
     table = Table.of(rows, left=["guard", "where", "warning"]) if rows else Prose("No guard fired.")
     return Section("threats", "Threats and warnings that fired", (table,))
 
