@@ -158,6 +158,9 @@ def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path
         known = _grid_values(claim, along, experiment)
         if along == "classes" and set(experiment.widths) == {"min"}:
             claim = claim.model_copy(update={"width": "min"})
+    elif experiment.tunes:
+        problem = f"tuning chooses the options of '{experiment.name}', so nothing follows '{along}' there"
+        raise names.fail([*path, key], f"{problem}; follow width or classes, or say it of '{experiment.tunes}'")
     else:
         spec = names.loss(written, [*path, "loss"])
         met = {name: spec.options[name] for name in parse_label(written)[1]}

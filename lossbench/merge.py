@@ -18,7 +18,7 @@ from lossbench.store import Store
 
 RESULTS = ("done", "diverged")  # statuses that the cell decides; the others are what happened to it
 # The parts of an outline that tell one suite from another; the others say how and where it was run.
-SUITE = ("name", "baseline", "margin", "claims", "profile")
+SUITE = ("name", "baseline", "margin", "claims", "profile", "tuning")
 # What a record says of its cell: the key stands for all that decides, the rest is how the suite was written.
 WORDING = ("label", "cell", "plan")
 

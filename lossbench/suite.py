@@ -14,8 +14,10 @@ from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.labels import label, parse_label
 from lossbench.registry import Kind, OptionError, Registry
-from lossbench.schema import Experiment, Outline, Spec, Suite, Warm
-from lossbench.text import Claim, ExperimentText, NamedText, Profile, PublishedText, SuiteFile
+from lossbench.schema import Budget, Experiment, Outline, Spec, Suite, Warm
+from lossbench.suite_tune import with_trials
+from lossbench.text import Claim, ExperimentText, NamedText, Profile, PublishedText, SuiteFile, Tune
+from lossbench.tune import tuned
 
 # The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
 CountClasses = Callable[[Spec], int]
@@ -40,8 +42,9 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
     reader = _Reader(source, file, registry, count_classes)
     if profile is not None and profile not in file.profile:
         raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(profile, file.profile)}")
-    experiments = {name: reader.experiments(name) for name in (None, *file.profile)}
-    claims = reader.claims(experiments[None])
+    whole = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
+    claims = reader.claims(whole[None][0])
+    experiments, tuning = whole[profile]
     baseline = reader.loss(file.baseline, ["baseline"]).label
     outline = Outline(
         name=file.name,
@@ -49,11 +52,12 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         baseline=baseline,
         margin=file.margin,
         claims=claims,
-        published={experiment.name: experiment.published for experiment in experiments[profile]},
+        published={experiment.name: experiment.published for experiment in experiments},
         profile=profile,
         command=f"lossbench run {source}" + (f" --profile {profile}" if profile else ""),
+        tuning=tuning,
     )
-    return Suite(outline, experiments[profile], text)
+    return Suite(outline, experiments, text)
 
 
 class _Reader:
@@ -63,7 +67,10 @@ class _Reader:
         self.source, self.file, self.registry, self.count_classes = source, file, registry, count_classes
 
     def fail(self, path: Sequence[Any], problem: object) -> SuiteError:
-        return SuiteError(f"{_where(self.source, path)}: {problem}")
+        return SuiteError(f"{self.where(path)}: {problem}")
+
+    def where(self, path: Sequence[Any]) -> str:
+        return _where(self.source, path)
 
     def experiments(self, profile: str | None) -> tuple[Experiment, ...]:
         """Every experiment of one profile."""
@@ -94,6 +101,24 @@ class _Reader:
         if not found:
             raise self.fail(["profile", profile, "skip"], "leaves no experiment to run")
         return tuple(found)
+
+    def tuning(
+        self, experiments: tuple[Experiment, ...], profile: str | None
+    ) -> tuple[tuple[Experiment, ...], Budget | None]:
+        """The experiments of one profile with the trials that [tune] gives them, and what a report says of it."""
+        overlay = self.file.profile[profile].tune if profile else {}
+        if self.file.tune is None:
+            if overlay:
+                raise self.fail(["profile", profile, "tune"], "there is no [tune] that it could be laid over")
+            return experiments, None
+
+        def origin(path: Sequence[Any]) -> list[Any]:
+            return ["profile", profile, "tune", *path] if path and path[0] in overlay else ["tune", *path]
+
+        merged = _lay_over(self.file.tune.model_dump(exclude_unset=True), overlay)
+        tune = validate(Tune, merged, lambda path: self.where(origin(path)))
+        known = [str(raw["name"]) for raw in self.file.experiment if "name" in raw]
+        return with_trials(experiments, tune, self, known=known, origin=origin, whole=profile is None)
 
     def experiment(
         self, layers: list[tuple[list[Any], Mapping[str, Any]]], here: list[Any], *, whole: bool
@@ -225,7 +250,8 @@ class _Reader:
 
     def claims(self, experiments: Sequence[Experiment]) -> tuple[Claim, ...]:
         """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
-        by_name = {experiment.name: experiment for experiment in experiments}
+        every = [*experiments, *(tuned(experiment, {}) for experiment in experiments if experiment.trials)]
+        by_name = {experiment.name: experiment for experiment in every}
         claims = []
         for index, claim in ((index, claim) for index, entry in enumerate(self.file.claim) for claim in each(entry)):
             path: list[Any] = ["claim", index]
