@@ -40,7 +40,7 @@ def select(
 ) -> list[Cell]:
     """The cells that fit the filters (empty: no filter), and the warm starts they need.
 
-    `losses` are labels, which stand for the trials of these losses too; `datasets` and `backbones` labels or bare names.
+    `losses` are labels, and mean the trials of these losses too; `datasets` and `backbones` are labels or bare names.
 
     Timing cells compare all losses at once, so they are kept only where no loss and no seed is singled out.
     """

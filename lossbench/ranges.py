@@ -1,4 +1,4 @@
-"""What may be varied of a loss when it is tuned: an option's range, or a set of choices. Pure, and read without torch."""
+"""What may be varied of a loss when it is tuned: the range of an option, or a set of choices. Pure."""
 
 from __future__ import annotations
 

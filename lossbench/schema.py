@@ -80,7 +80,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Trials:
-    """What is tried of an experiment before it is trained tuned: settings of every loss, on part of its training images.
+    """What is tried of an experiment before it is trained tuned: settings of every loss, with images held out.
 
     `settings` are by the label of the loss, the first of each being the loss as it is written; `tasks` are those of the
     experiment, each with the same images held out.

@@ -47,10 +47,10 @@ def with_trials(
     if tune.lr and not tune.lr[0] < tune.lr[1]:
         problem = f"must rise from its low to its high end, got {tune.lr[0]:g} and {tune.lr[1]:g}"
         raise names.fail(origin(["lr"]), problem)
-    for place, name in enumerate(tune.experiments or ()):
+    for index, name in enumerate(tune.experiments or ()):
         if name not in known:
             problem = f"there is no experiment '{name}'; {nearest(name, known)}"
-            raise names.fail(origin(["experiments", place]), problem)
+            raise names.fail(origin(["experiments", index]), problem)
     chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
     stated = _stated(tune, chosen, names, origin, whole=whole)
     lr = Range(tune.lr[0], tune.lr[1], logarithmic=True) if tune.lr else None
@@ -68,9 +68,8 @@ def with_trials(
             space = _space(spec, stated, names)
             told[spec.label] = {name: str(axis) for name, axis in space.items()}
             by_label[spec.label] = settings(spec, space, each.schedule.lr, lr, tune.trials)
-        tasks = tuple(
-            _held_out(each, dataset, tune.validation, origin(["validation"]), names) for _, dataset in each.tasks
-        )
+        place = origin(["validation"])
+        tasks = tuple(_held_out(each, dataset, tune.validation, place, names) for _, dataset in each.tasks)
         found[each.name] = replace(each, trials=Trials(by_label, tasks, each.seeds[: tune.seeds]))
     if not found:  # a profile skips them all
         return tuple(experiments), None
@@ -125,9 +124,7 @@ def _space(spec: Spec, stated: Mapping[str, Space], names: Names) -> Space:
 def _held_out(each: Experiment, dataset: Spec, share: float, path: Path, names: Names) -> tuple[int, Spec]:
     """A task with part of its training images tested on in place of the test set, under the label of its point."""
     if dataset.options.get("validation") is not None:
-        problem = (
-            f"experiment '{each.name}' holds images out already ('validation' of its dataset); leave that to [tune]"
-        )
+        problem = f"experiment '{each.name}' holds images out already ('validation' of its dataset); remove that"
         raise names.fail(path, problem)
     if "validation" in names.registry.find("dataset", dataset.name).own:
         problem = f"dataset '{dataset.name}' has an option 'validation' of its own, so nothing can be held out of it"
