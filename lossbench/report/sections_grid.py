@@ -68,10 +68,10 @@ def tuning(results: Results) -> Section:
         return Section("tuning", "Tuning", ())
     several = f"{budget.seeds} seeds each, the first of the experiment" if budget.seeds > 1 else "one seed each"
     spent = (
-        f"Every loss was given {budget.trials} trials at every point ({several}), the first with the options that the suite "
-        f"writes, the others at random points of its ranges; {100 * budget.validation:g} % of the training images were "
-        "held out, and the trial with the best mean accuracy on these was chosen. No trial sees the test set; the "
-        "chosen setting is then trained on all training images."
+        f"Every loss was given {budget.trials} trials at every point ({several}): the first as the suite writes it, the "
+        f"others at random points of its ranges. {100 * budget.validation:g} % of the training images were held out, and "
+        "the trial with the best mean accuracy on these was chosen; no trial sees the test set. The chosen setting is "
+        "then trained on all training images."
     )
     varied = {loss: [f"{name} {axis}" for name, axis in axes.items()] for loss, axes in budget.ranges.items()}
     listed = "; ".join(f"{loss}: {', '.join(axes) or 'nothing of its own'}" for loss, axes in varied.items())
