@@ -42,6 +42,7 @@ def across_datasets(results: Results) -> Section:
         f"Accuracy in percent, averaged over seeds and points inside each dataset; ranks over N = {n} datasets, 1 the "
         "best. Rank effect: from −1 (always behind the baseline) to 1 (always ahead)."
     )
+    caption += " Where an experiment was tuned, the tuned losses are ranked." if results.outline.tuning else ""
     blocks: list[Block] = [Table.of(rows, left=["loss"], caption=caption)]
     if not found.enough:
         text = f"N = {n} datasets: below {stats.FEWEST_DATASETS} nothing is tested across them, however many seeds."
@@ -68,10 +69,10 @@ def tuning(results: Results) -> Section:
         return Section("tuning", "Tuning", ())
     several = f"{budget.seeds} seeds each, the first of the experiment" if budget.seeds > 1 else "one seed each"
     spent = (
-        f"Every loss was given {budget.trials} trials at every point ({several}): the first as the suite writes it, the "
-        f"others at random points of its ranges. {100 * budget.validation:g} % of the training images were held out, and "
-        "the trial with the best mean accuracy on these was chosen; no trial sees the test set. The chosen setting is "
-        "then trained on all training images."
+        f"Every loss was given {budget.trials} trials at every point ({several}): the first as the suite writes it, "
+        f"the others at random points of its ranges. {100 * budget.validation:g} % of the training images were held "
+        "out, and the trial with the best mean accuracy on these was chosen; no trial sees the test set. The chosen "
+        "setting is then trained on all training images."
     )
     varied = {loss: [f"{name} {axis}" for name, axis in axes.items()] for loss, axes in budget.ranges.items()}
     listed = "; ".join(f"{loss}: {', '.join(axes) or 'nothing of its own'}" for loss, axes in varied.items())

@@ -49,6 +49,8 @@ def _rows(results: Results, budget: Budget) -> list[dict[str, Any]]:
         resolution = results.measured.resolution("accuracy", [point], label)
         between = contrast(tuned, written, "points", None, resolution)
         row |= {name: getattr(between, name) for name in ("n", "delta", "low", "high", "unit")}
+        if best and best.number == 1:  # the very same cells: their difference is no estimate
+            row |= {"low": None, "high": None}
         row |= {
             "chosen": chosen(best, budget) if best else "",
             "lr": best.setting.lr if best else None,
