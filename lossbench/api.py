@@ -20,7 +20,7 @@ from lossbench.schema import Cell, Spec, Suite
 from lossbench.store import Store, load_records
 from lossbench.suite import read, resolve
 from lossbench.suite_files import locate
-from lossbench.tune import expected, with_tuned, without_setting
+from lossbench.tune import expected, waiting, with_tuned, without_setting
 
 if TYPE_CHECKING:
     import pandas
@@ -221,7 +221,7 @@ def run(
         on_start(first, todo)
     records, _ = store.scan()
     job = job.tuned(records)
-    for sentence in without_setting(job.cells, records):
+    for sentence in filter(None, (*without_setting(job.cells, records), waiting(job.cells, records))):
         notify(sentence)
     if job.cells != first.cells:
         known = {cell.key for cell in first.chosen}

@@ -92,6 +92,13 @@ def without_setting(cells: Sequence[Cell], records: Mapping[str, Mapping[str, An
             yield f"not tuned: {where}: none of its {len(trials)} trials finished, so it is left out of {named(place)}"
 
 
+def waiting(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> str:
+    """A sentence where some trials have not been run, as a filter or an interruption leaves them; else nothing."""
+    found = tried(cells, records).values()
+    left = sum(not complete(trials) for trials in found)
+    return f"{left} of {len(found)} losses and points have trials left to run: not tuned yet" if left else ""
+
+
 def named(place: Place) -> str:
     return place.experiment + SUFFIX
 
