@@ -279,11 +279,11 @@ def _engine(
     with contextlib.ExitStack() as engines:
         if name == "local":
             local.gpu_places(todo)
+        on_ray = ray.connected(address, todo, notify=notify, **asked)
+        cluster = engines.enter_context(on_ray) if name == "ray" else None
         server = engines.enter_context(local.serving(todo, job.registry))
         if problems := local.preflight(server, todo, job.registry, job.data):
             raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
-        on_ray = ray.connected(address, todo, notify=notify, **asked)
-        cluster = engines.enter_context(on_ray) if name == "ray" else None
         yield _Engine(job, server, cluster, asked["jobs"])
 
 
@@ -337,7 +337,8 @@ def with_data(
                 trials = replace(trials, tasks=held_out)
             here.append(replace(experiment, tasks=tasks, trials=trials))
         except MissingDataError as error:
-            missing[experiment.name] = str(error)
+            # It is kept and reported: the folder is called as anyone may find it, not as it is called here.
+            missing[experiment.name] = str(error).replace(str(folder), "$LOSSBENCH_DATA")
     if not here:
         raise DataError(next(iter(missing.values())))
     return replace(suite, outline=replace(suite.outline, missing=missing, examples=examples), experiments=tuple(here))

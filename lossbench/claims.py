@@ -46,8 +46,9 @@ def each(written: ClaimText) -> list[Claim]:
     said = written.model_dump(exclude_none=True)
     claims = []
     for choice in itertools.product(*(said[key] for key in keys)):
-        text = f"{written.text} ({', '.join(choice)})" if choice else written.text
-        claims.append(Claim.model_validate({**said, **dict(zip(keys, choice, strict=True)), "text": text}))
+        chosen = {**dict(zip(keys, choice, strict=True)), "statement": written.text}
+        chosen["text"] = f"{written.text} ({', '.join(choice)})" if choice else written.text
+        claims.append(Claim.model_validate(said | chosen))
     return claims
 
 
@@ -89,6 +90,21 @@ def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> 
     if first == than and claim.than_metric in (None, claim.metric):
         raise names.fail(path, f"compares '{first}' with itself")
     return claim.model_copy(update={form: first, "than": than})
+
+
+def relabelled(claim: Claim, before: Experiment, after: Experiment) -> Claim:
+    """The claim with its losses as another profile writes them: a label shows only what that profile's file says."""
+    labels = {
+        old.label: new.label
+        for old in before.losses
+        for new in after.losses
+        if old.matches(new) and old.label != new.label
+    }
+    given = {key: getattr(claim, key) for key in ("better", "not_worse", "than", "loss")}
+    changed: dict[str, Any] = {key: labels[written] for key, written in given.items() if written in labels}
+    if claim.equivalent is not None:
+        changed["equivalent"] = [labels.get(written, written) for written in claim.equivalent]
+    return claim.model_copy(update=changed)
 
 
 def variants(specs: Sequence[Spec], loss: str, option: str) -> dict[float, str]:

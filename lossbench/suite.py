@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench.claims import each, resolved
+from lossbench.claims import each, relabelled, resolved
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.labels import label, parse_label
@@ -42,9 +42,15 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
     reader = _Reader(source, file, registry, count_classes)
     if profile is not None and profile not in file.profile:
         raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(profile, file.profile)}")
-    whole = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
-    claims = reader.claims(whole[None][0])
-    experiments, tuning = whole[profile]
+    found = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
+    claims = reader.claims(found[None][0])
+    experiments, tuning = found[profile]
+    if profile is not None:
+        whole, shown = ({each.name: each for each in _claimable(found[name][0])} for name in (None, profile))
+        claims = tuple(
+            relabelled(claim, whole[claim.experiment], shown[claim.experiment]) if claim.experiment in shown else claim
+            for claim in claims
+        )
     baseline = reader.loss(file.baseline, ["baseline"]).label
     outline = Outline(
         name=file.name,
@@ -250,8 +256,7 @@ class _Reader:
 
     def claims(self, experiments: Sequence[Experiment]) -> tuple[Claim, ...]:
         """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
-        every = [*experiments, *(tuned(experiment, {}) for experiment in experiments if experiment.trials)]
-        by_name = {experiment.name: experiment for experiment in every}
+        by_name = {experiment.name: experiment for experiment in _claimable(experiments)}
         claims = []
         for index, claim in ((index, claim) for index, entry in enumerate(self.file.claim) for claim in each(entry)):
             path: list[Any] = ["claim", index]
@@ -344,6 +349,11 @@ def json_schema(registry: Registry) -> dict[str, Any]:
         place.pop("type", None)
     top["$defs"] = definitions
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "title": "lossbench suite"}
+
+
+def _claimable(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """What a claim may be about: the experiments, and those that tuning will add."""
+    return [*experiments, *(tuned(experiment, {}) for experiment in experiments if experiment.trials)]
 
 
 def _as_json(value: Any) -> Any:

@@ -199,6 +199,7 @@ class ClaimText(_ClaimKeys):
 class Claim(_ClaimKeys):
     """One claim: about one experiment, and one loss against another or along one of its options."""
 
+    statement: str = ""  # what it is one case of: the text as the suite has it
     experiment: str
     better: str | None = None
     not_worse: str | None = None

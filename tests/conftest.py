@@ -35,6 +35,15 @@ schedule = { steps = 6, batch = 16 }
 """
 
 
+# Files that take minutes, the longest first: begun last, they would leave a core idle.
+LONGEST = ("test_accuracy", "test_ray", "test_kills", "test_resume", "test_engine", "test_cli", "test_page")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
 @pytest.fixture(scope="session")
 def registry() -> Registry:
     return Registry()

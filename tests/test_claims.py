@@ -270,6 +270,55 @@ def test_a_claim_with_lists_is_one_for_each_of_their_names(read_suite):
         read_suite(GRID + claim('increases_with = "alpha"\nloss = []'))
 
 
+def test_a_claim_speaks_of_losses_as_the_profile_writes_them(tmp_path, read_suite):
+    """The labels of a profile that leaves options out are shorter; the claims mean the same losses."""
+    text = SMALL.replace('"w_softmax"]', '{ name = "w_softmax", alpha = [0.5, 1.0], gradient = ["exact"] }]')
+    text = text.replace("seeds = 2", "seeds = 4")
+    text += claim('better = "w_softmax[alpha=0.5]"\nthan = "softmax"') + claim(
+        'equivalent = ["w_softmax[alpha=0.5]", "softmax"]\nmargin = 9.0'
+    )
+    text += "[profile.short.all]\nlosses = ['softmax', 'w_softmax[alpha=0.5]']\n"
+    whole, short = read_suite(text), read_suite(text, "short")
+    assert whole.outline.claims[0].better == "w_softmax[alpha=0.5,gradient=exact]"
+    assert short.outline.claims[0].better == "w_softmax[alpha=0.5]"
+    assert short.outline.claims[1].equivalent == ["w_softmax[alpha=0.5]", "softmax"]
+    assert list(analyse([write_run(short, tmp_path, truth)]).claims["n"]) == [4, 4]
+
+
+def test_claims_without_records_count_in_no_family(tmp_path, read_suite):
+    bodies = (
+        'not_worse = "center"\nthan = "softmax"',
+        'unchanged_with = "width"\nloss = "center"',
+        'equivalent = ["center", "softmax"]',
+    )
+    suite = read_suite(GRID + "".join(map(claim, bodies)) + claim('better = "softmax"\nthan = "w_softmax[alpha=2.0]"'))
+    run = write_run(suite, tmp_path, lambda cell: None if cell.loss.name == "center" else truth(cell))
+    frame = analyse([run]).claims
+    assert list(frame["evidence"][:3]) == ["not run"] * 3 and frame["p_holm"][:3].isna().all()
+    assert frame["p_holm"][3] == frame["p"][3]
+
+
+def test_families_are_adjusted_by_themselves(tmp_path, read_suite):
+    body = 'better = "w_softmax[alpha={}]"\nthan = "softmax"\nfamily = "{}"'
+    suite = read_suite(GRID + "".join(claim(body.format(*case)) for case in ((0.5, "a"), (1.0, "a"), (1.5, "b"))))
+    frame = analyse([write_run(suite, tmp_path, truth)]).claims
+    first, second, alone = frame["p"]
+    assert frame["p_holm"][2] == alone
+    assert min(frame["p_holm"][:2]) == pytest.approx(2 * min(first, second))
+
+
+def test_cases_of_one_statement_are_counted(results, tmp_path, read_suite):
+    from lossbench.report.sections import claims
+
+    assert len(claims(results).blocks) == 1  # every claim is a statement of its own
+    body = 'better = ["center", "w_softmax[alpha=0.5]", "w_softmax[alpha=2.0]"]\nthan = "softmax"'
+    other = claim('equivalent = ["center", "softmax"]').replace('"t"', '"u"')
+    suite = read_suite(GRID + claim(body) + other)
+    table = claims(analyse([write_run(suite, tmp_path, truth)])).blocks[0]
+    assert table.columns == ("statement", "supported", "contradicted", "undecided", "not run")
+    assert table.rows == (("t", "1", "1", "1", "0"), ("u", "1", "0", "0", "0"))
+
+
 def test_every_claim_leads_to_the_cells_that_it_is_about(results):
     from lossbench.report.claims import places
 

@@ -261,11 +261,26 @@ def _reach(address: str) -> None:
     if not colon or not port.isdecimal():
         raise LossbenchError(f"'{address}' is not the address of a Ray cluster: auto, or HOST:PORT such as head:6379")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS) as line:
+            theirs = os.environ.get("RAY_USE_TLS", "0") != "0" or _speaks_http2(line)
     except (OSError, OverflowError) as error:
         raise LossbenchError(
             f"no Ray cluster answers at {address} ({error}); was `ray start --head` run there?"
         ) from error
+    if not theirs:
+        raise LossbenchError(
+            f"what answers at {address} is no Ray cluster; its port is 6379 unless `ray start --head` said another"
+        )
+
+
+def _speaks_http2(line: socket.socket) -> bool:
+    """Whether the other end greets as gRPC does, with a SETTINGS frame; Ray would wait minutes for one."""
+    line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+    try:
+        head = line.recv(9, socket.MSG_WAITALL)
+    except OSError:  # it says nothing, or hangs up
+        return False
+    return len(head) == 9 and head[3] == 4
 
 
 def _cores() -> int:

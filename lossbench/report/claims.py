@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CLAIM_COLUMNS = [
     *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
-    *("unit", "p_holm", "seeds_needed", "evidence", "states", "p", "family"),
+    *("unit", "p_holm", "seeds_needed", "evidence", "states", "p", "family", "statement"),
 ]
 
 
@@ -42,7 +42,7 @@ def judged(results: Results) -> pd.DataFrame:
 
 def _row(results: Results, claim: Claim) -> Row:
     stated = {name: getattr(claim, name) for name in ("text", "family", "experiment", "metric")}
-    stated["states"] = states(claim)
+    stated |= {"states": states(claim), "statement": claim.statement or claim.text}
     if claim.unchanged_with is not None:
         return stated | unchanged(results, claim, claim.unchanged_with)
     if claim.along is not None:

@@ -99,7 +99,8 @@ def _not_worse(found: Contrast, p: float, margin: float) -> Row:
         quantile = float(scipy.special.stdtrit(found.n - 1, 1 - p))  # (Δ + margin)/(SD/√n), whichever way is better
         return seeds(quantile / math.sqrt(found.n), found.n, family)
 
-    return {"p": p if holds else min(1.0, 2 * (1 - p)), "judge": judge, "needed": needed}
+    shown = p if holds or math.isnan(p) else min(1.0, 2 * (1 - p))
+    return {"p": shown, "judge": judge, "needed": needed}
 
 
 def points_of(results: Results, claim: Claim) -> list[Point]:

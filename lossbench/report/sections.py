@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -115,7 +116,20 @@ def claims(results: Results) -> Section:
         return Section("claims", "Claims", (Prose("The suite states no claims."),))
     places = [claimed(results, claim) for claim in results.outline.claims]
     table = Table.of(rows, left=["claim", "tested as", "verdict", "evidence"], caption=caption, places=places)
-    return Section("claims", "Claims", (table,))
+    return Section("claims", "Claims", (*_statements(results), table))
+
+
+def _statements(results: Results) -> list[Table]:
+    """Where a statement has several cases: how many of them came out how."""
+    rows = results.claims.to_dict("records")
+    came_out = Counter((row["statement"], row["verdict"] if row["n"] else "not run") for row in rows)
+    statements = list(dict.fromkeys(row["statement"] for row in rows))
+    if len(statements) == len(rows):
+        return []
+    outcomes = ("supported", "contradicted", "undecided", "not run")
+    counts = [{"statement": said, **{word: str(came_out[said, word]) for word in outcomes}} for said in statements]
+    caption = "Cases of each statement: an experiment, a loss, a value of an option. They follow one by one."
+    return [Table.of(counts, left=["statement"], caption=caption)]
 
 
 def main_table(results: Results) -> Section:
