@@ -335,6 +335,8 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     definitions = top.setdefault("$defs", {}) | grid.pop("$defs", {})
     partial = {key: value for key, value in grid.items() if key != "required"}  # the layers complete each other
     definitions["Experiment"] = partial
+    for table in ("NamedText", "Schedule", "WarmStart"):
+        definitions[table].pop("required")  # a layer need not repeat what it leaves as it is
     named: tuple[tuple[str, Kind], ...] = (("dataset", "dataset"), ("backbone", "backbone"), ("losses", "loss"))
     for key, kind in named:
         partial["properties"][key]["description"] = f"a {kind}: {', '.join(registry.names(kind))}"
@@ -343,6 +345,7 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     top["properties"]["experiment"]["items"] = {**reference, "required": ["name"]}
     profile = definitions["Profile"]["properties"]
     profile["all"] |= reference
+    profile["tune"] |= {"additionalProperties": False, "properties": definitions["Tune"]["properties"]}
     profile["experiment"]["additionalProperties"] = reference
     for place in (top["properties"]["defaults"], profile["all"]):
         place.pop("additionalProperties", None)
