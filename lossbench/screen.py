@@ -85,7 +85,7 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
             rows.append(
                 [
                     experiment,
-                    ", ".join(dict.fromkeys(cell.dataset.label for cell in mine)),
+                    _datasets(mine),
                     mine[0].backbone.label,
                     ", ".join(map(str, dict.fromkeys(cell.width for cell in mine))),
                     str(len({cell.loss.label for cell in trained})),
@@ -124,6 +124,15 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
         saved = sum(cell.warm.steps for cell in users if cell.warm) - sum(cell.schedule.steps for cell in warm)
         click.echo(f"{len(warm)} warm starts are shared by {len(users)} cells, which saves {saved:,} steps")
     return todo + following
+
+
+def _datasets(cells: Sequence[Cell]) -> str:
+    """The dataset of an experiment; where it varies only in its number of classes, that number."""
+    written = dict.fromkeys(cell.dataset.label for cell in cells)
+    without = {re.sub(r"\[classes=\d+\]|classes=\d+,|,classes=\d+", "", label) for label in written}
+    if len(written) == 1 or len(without) > 1:
+        return ", ".join(written)
+    return f"{without.pop()}, C = {', '.join(map(str, dict.fromkeys(cell.classes for cell in cells)))}"
 
 
 def show_forecast(expected: Forecast) -> None:

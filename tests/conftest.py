@@ -36,7 +36,16 @@ schedule = { steps = 6, batch = 16 }
 
 
 # Files that take minutes, the longest first: begun last, they would leave a core idle.
-LONGEST = ("test_accuracy", "test_ray", "test_kills", "test_resume", "test_engine", "test_cli", "test_page")
+LONGEST = (
+    "test_accuracy",
+    "test_ray",
+    "test_kills",
+    "test_resume",
+    "test_readme",
+    "test_engine",
+    "test_cli",
+    "test_page",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

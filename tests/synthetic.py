@@ -12,6 +12,7 @@ import numpy as np
 from lossbench.plan import plan
 from lossbench.schema import Cell, Record, Suite
 from lossbench.store import Store
+from lossbench.streams import derive
 
 ENVIRONMENT = {"fingerprint": "abc", "cpu": "test", "cores": 2}
 
@@ -37,9 +38,15 @@ def common(seed: int) -> float:
     return float(np.random.default_rng(1000 + seed).normal(0, 0.5))
 
 
+def draws(cell: Cell) -> np.random.Generator:
+    """A cell's own randomness; the same whenever it is asked for, whatever else goes into its key."""
+    name = f"{cell.kind} {cell.dataset.name} {cell.loss.label} {cell.width} {cell.classes}"
+    return np.random.default_rng(derive(cell.seed, name))
+
+
 def noise(cell: Cell, scale: float) -> float:
-    """What is particular to a cell; the same whenever it is asked for."""
-    return float(np.random.default_rng(int(cell.key[:12], 16)).normal(0, scale))
+    """What is particular to a cell."""
+    return float(draws(cell).normal(0, scale))
 
 
 def write_run(
@@ -85,7 +92,7 @@ def write_run(
 
 def timing_record(cell: Cell, times: dict[str, float]) -> Record:
     """A timing cell whose losses take `times` (1 by default) with little noise, mostly in the backward pass."""
-    rng = np.random.default_rng(int(cell.key[:12], 16))
+    rng = draws(cell)
     rounds = cell.timing.rounds
     drift = rng.uniform(1, 1.1, rounds)
     seconds = {spec.label: drift * times.get(spec.label, 1.0) * rng.uniform(0.99, 1.01, rounds) for spec in cell.losses}

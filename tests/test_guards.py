@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import synthetic
 from conftest import SMALL
 from synthetic import ENVIRONMENT, Truth, common, noise, write_run
 
@@ -147,6 +150,19 @@ def test_test_set_noise_larger_than_the_difference(tmp_path, read_suite):
     assert "w_softmax at M = 8 is different over seeds, but its +2.00 points" in text
     assert "200 test examples" in text
     assert "test-set noise" not in fired(tmp_path / "many", suite)  # 3 points of 10,000 examples
+
+
+def test_rounds_that_shared_their_cores(tmp_path, read_suite, monkeypatch):
+    quiet = synthetic.timing_record
+
+    def disturbed(cell, times):
+        record = quiet(cell, times)
+        return replace(record, timing={**record.timing, "disturbed": 2})
+
+    timed = read_suite(EIGHT.replace("seeds = 8", "seeds = 8\ntiming = { rounds = 5, steps = 2 }"))
+    assert "disturbed timing" not in fired(tmp_path / "quiet", timed)
+    monkeypatch.setattr(synthetic, "timing_record", disturbed)
+    assert "2 rounds" in fired(tmp_path / "disturbed", timed)["disturbed timing"]
 
 
 def test_seeds_added_after_a_look_are_a_second_look(tmp_path, read_suite):

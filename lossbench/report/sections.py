@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
+
 from lossbench import stats
 from lossbench.report import figures, words
 from lossbench.report.analysis import Results
@@ -49,14 +51,20 @@ def findings(results: Results) -> Section:
     if len(results.claims):
         verdicts = ", ".join(f"{count} {word}" for word, count in results.claims["verdict"].value_counts().items())
         judged = f"; of {len(results.claims)} claims: {verdicts}"
-    datasets = ", ".join(dict.fromkeys(frame["dataset"]))
+    datasets = ", ".join(dict.fromkeys(label.partition("[")[0] for label in frame["dataset"]))
     blocks = [Prose(f"{compared} (level {stats.LEVEL}, Holm-adjusted within each experiment; {datasets}){judged}.")]
-    best, worst = (frame.loc[index] for index in (frame["delta"].idxmax(), frame["delta"].idxmin()))
-    if best["delta"] > 0:
-        blocks.append(Prose(f"The largest gain: {words.comparison(best)}"))
-    if worst["delta"] < 0:
-        blocks.append(Prose(f"The largest drop: {words.comparison(worst)}"))
+    for kind, sign in (("gain", 1), ("drop", -1)):
+        if (row := _extreme(frame, sign)) is not None:
+            blocks.append(Prose(f"The largest {kind}: {words.comparison(row)}"))
     return Section("findings", "What we found", tuple(blocks))
+
+
+def _extreme(frame: pd.DataFrame, sign: int) -> pd.Series | None:
+    """The largest difference of one direction, of those beyond doubt if there are any: the rest may be chance."""
+    side = frame[sign * frame["delta"] > 0]
+    certain = side[side["verdict"].str.startswith("different")]
+    rows = certain if len(certain) else side
+    return rows.loc[(sign * rows["delta"]).idxmax()] if len(rows) else None
 
 
 def validity(results: Results) -> Section:
