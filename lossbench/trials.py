@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
-from lossbench.labels import parse_label
 from lossbench.ranges import Choices, Range, Space
 from lossbench.schema import Setting, Spec
 from lossbench.streams import derive
@@ -23,10 +22,9 @@ def settings(loss: Spec, space: Space, lr: float, lr_range: Range | None, trials
     """Up to `trials` different settings of a loss, the first being the loss as it is written.
 
     The others are quasi-random points of its space, in an order of their own: more trials are the same ones and some
-    more. What the loss's label writes down stays as it is. A space with fewer points than trials gives fewer settings.
+    more. A space with fewer points than trials gives fewer settings.
     """
-    fixed = parse_label(loss.label)[1]
-    axes: dict[str, Range | Choices] = {name: axis for name, axis in space.items() if name not in fixed}
+    axes: dict[str, Range | Choices] = dict(space)
     written: dict[str, Any] = {name: loss.options[name] for name in axes}
     if lr_range:
         axes[LR], written[LR] = lr_range, lr

@@ -53,7 +53,7 @@ def imports_of(path: Path) -> set[str]:
         ("text", []),
         ("schema", ["text"]),
         ("ranges", ["errors"]),
-        ("trials", ["labels", "ranges", "schema", "streams"]),
+        ("trials", ["ranges", "schema", "streams"]),
         ("tune", ["schema"]),
         ("registry", ["errors", "ranges"]),
         ("explain", ["errors"]),
