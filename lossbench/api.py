@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +20,7 @@ from lossbench.schema import Cell, Spec, Suite
 from lossbench.store import Store, load_records
 from lossbench.suite import read, resolve
 from lossbench.suite_files import locate
+from lossbench.tune import expected, waiting, with_tuned, without_setting
 
 if TYPE_CHECKING:
     import pandas
@@ -65,6 +66,21 @@ class Job:
     data: Path
     cells: list[Cell]  # all that the suite means
     chosen: list[Cell]  # those that the filters leave, one a key
+    filters: Mapping[str, Sequence[Any]]  # as `select` takes them
+
+    def tuned(self, records: Mapping[str, Any]) -> Job:
+        """This job and the tuned cells, as far as the records of its trials decide them."""
+        if not self.suite.outline.tuning:
+            return self
+        suite = with_tuned(self.suite, self.cells, records)
+        cells = plan(suite)
+        return replace(self, suite=suite, cells=cells, chosen=unique(select(cells, **self.filters)))
+
+    def following(self) -> list[Cell]:
+        """The tuned cells that trials have yet to decide, as if every loss came out as it is written."""
+        there = {cell.title for cell in self.cells}
+        cells = select(plan(expected(self.suite)), **self.filters)
+        return [cell for cell in cells if cell.kind == "train" and cell.title not in there]
 
 
 @dataclass(frozen=True)
@@ -109,20 +125,17 @@ def prepare(
     command += [part for folder in plugins for part in ("--plugins", os.fspath(folder))]
     parsed = replace(parsed, outline=replace(parsed.outline, command=shlex.join(command)))
     parsed = with_data(parsed, registry, folder, progress)
+    if shard and parsed.outline.tuning:
+        raise SuiteError(f"--shard: {path} has [tune], and a tuned cell needs all trials of its loss; run it whole")
     cells = plan(parsed)
-    chosen = select(
-        cells,
-        losses=_labels(losses, cells, registry),
-        datasets=datasets,
-        backbones=backbones,
-        widths=widths,
-        seeds=seeds,
-    )
+    wanted: dict[str, Any] = {"losses": losses, "datasets": datasets, "backbones": backbones, "widths": widths}
+    wanted["seeds"] = seeds
+    filters = {**wanted, "losses": _labels(losses, cells, registry)}
+    chosen = select(cells, **filters)
     if not chosen:
-        wanted = {"losses": losses, "datasets": datasets, "backbones": backbones, "widths": widths, "seeds": seeds}
         asked = "; ".join(f"{key} {', '.join(map(str, value))}" for key, value in wanted.items() if value)
         raise SuiteError(f"{path}: no cell fits {asked}; `lossbench plan {suite}` shows the cells there are")
-    return Job(parsed, registry, folder, cells, _part(unique(chosen), shard))
+    return Job(parsed, registry, folder, cells, _part(unique(chosen), shard), filters)
 
 
 def predict(job: Job, cells: list[Cell], jobs: int | None = None, server: Server | None = None) -> Forecast:
@@ -175,8 +188,6 @@ def run(
     their state every `checkpoint` seconds. With `engine` "ray" cells run on the Ray cluster at `address` (default:
     $RAY_ADDRESS, else one that is started here), each with so many CPUs (default: its threads) and GPUs.
     """
-    from lossbench.engines import local, ray
-
     _check_engine(engine, address)
     job = prepare(suite, progress=on_prepare, **selection)
     for name, why in job.suite.outline.missing.items():
@@ -187,52 +198,98 @@ def run(
         with store.claim(name) as ours:  # another run may be making it anew right now
             if ours and store.read(name) is None:
                 notify(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
-    todo = _to_do(job.chosen, records, force=force, retry_failed=retry_failed)
-    if todo:
-        with contextlib.ExitStack() as engines:
-            if engine == "local":
-                local.gpu_places(todo)
-            asked: dict[str, Any] = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
-            on_ray = ray.connected(address, todo, notify=notify, **asked)
-            cluster = engines.enter_context(on_ray) if engine == "ray" else None
-            server = engines.enter_context(local.serving(todo, job.registry))
-            if problems := local.preflight(server, todo, job.registry, job.data):
-                raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
-            at_once = jobs or (cluster.size() if cluster else available_cores())
+
+    def execute(job: Job, todo: list[Cell]) -> None:
+        redo = frozenset(cell.key for cell in todo if cell.key in records)
+        asked = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
+        how = {"on_event": on_event, "timeout": timeout, "memory": memory, "checkpoint": checkpoint}
+        with _engine(engine, job, todo, address, notify, asked) as started:
             if sum(cell.schedule.steps for cell in todo if cell.kind != "timing") > FORECAST_STEPS:
-                notify(_opening(suite, job, predict(job, todo, at_once, server)))
+                expects = predict(job, [*todo, *job.following()], started.size, started.server)
+                notify(_opening(suite, job, expects))
             store.prepare(job.suite, job.cells)
             store.sweep_staging()
             on_start(job, todo)
-            how: dict[str, Any] = {
-                "registry": job.registry,
-                "data": job.data,
-                "on_event": on_event,
-                "timeout": timeout,
-                "memory": memory,
-                "checkpoint": checkpoint,
-                "fail_fast": fail_fast,
-                "redo": frozenset(cell.key for cell in todo if cell.key in records),
-            }
-            try:
-                if cluster:
-                    ray.execute(todo, store, cluster, jobs=jobs, data_given=bool(selection.get("data")), **how)
-                else:
-                    local.execute(todo, store, server, jobs=at_once, **how)
-            except StoreError as error:
-                raise RunError(str(error)) from error
+            started.execute(todo, store, redo=redo, fail_fast=fail_fast, data_given=bool(selection.get("data")), **how)
+
+    first = job if force else job.tuned(records)  # forced trials may choose otherwise than those that are there
+    todo = _to_do(first.chosen, records, force=force, retry_failed=retry_failed)
+    if todo:
+        execute(first, todo)
     else:
-        store.prepare(job.suite, job.cells)
-        on_start(job, todo)
+        store.prepare(first.suite, first.cells)
+        on_start(first, todo)
     records, _ = store.scan()
+    job = job.tuned(records)
+    for sentence in filter(None, (*without_setting(job.cells, records), waiting(job.cells, records))):
+        notify(sentence)
+    if job.cells != first.cells:
+        known = {cell.key for cell in first.chosen}
+        more = [cell for cell in job.chosen if cell.key not in known]
+        todo = _to_do(more, records, force=force, retry_failed=retry_failed)
+        if todo and not (fail_fast and _stopped(first.chosen, records)):
+            execute(job, todo)
+            records, _ = store.scan()
+        else:
+            store.prepare(job.suite, job.cells)
     statuses = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in job.chosen}
-    unfinished = [(cell, statuses[cell.key]) for cell in job.chosen if statuses[cell.key] != "done"]
+    unfinished = [(cell, statuses[cell.key]) for cell in job.chosen if not finished(cell, statuses[cell.key])]
     report = None
     if reports is not None and not selection.get("shard"):
         from lossbench.report import write
 
         report = write([store.root], reports)
     return RunResult(store.root, statuses, unfinished, job.suite.outline.missing, report)
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """Where cells will run: preloaded processes here and, if asked for, a Ray cluster."""
+
+    job: Job
+    server: Server
+    cluster: Any  # None: this machine
+    jobs: int | None
+
+    @property
+    def size(self) -> int:
+        """How many cells run at once."""
+        return self.jobs or (self.cluster.size() if self.cluster else available_cores())
+
+    def execute(self, todo: list[Cell], store: Store, *, data_given: bool, **how: Any) -> None:
+        from lossbench.engines import local, ray
+
+        how |= {"registry": self.job.registry, "data": self.job.data}
+        try:
+            if self.cluster:
+                ray.execute(todo, store, self.cluster, jobs=self.jobs, data_given=data_given, **how)
+            else:
+                local.execute(todo, store, self.server, jobs=self.size, **how)
+        except StoreError as error:
+            raise RunError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _engine(
+    name: str, job: Job, todo: list[Cell], address: str | None, notify: Callable[[str], None], asked: dict[str, Any]
+) -> Iterator[_Engine]:
+    """The engine for these cells, started; SuiteError when a plugin of theirs is not sound."""
+    from lossbench.engines import local, ray
+
+    with contextlib.ExitStack() as engines:
+        if name == "local":
+            local.gpu_places(todo)
+        on_ray = ray.connected(address, todo, notify=notify, **asked)
+        cluster = engines.enter_context(on_ray) if name == "ray" else None
+        server = engines.enter_context(local.serving(todo, job.registry))
+        if problems := local.preflight(server, todo, job.registry, job.data):
+            raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
+        yield _Engine(job, server, cluster, asked["jobs"])
+
+
+def finished(cell: Cell, status: str) -> bool:
+    """Whether a cell came to what it was planned for. A trial that diverged did: such a setting is not chosen."""
+    return status == "done" or (cell.kind == "trial" and status == "diverged")
 
 
 def _check_engine(engine: str, address: str | None) -> None:
@@ -266,7 +323,7 @@ def with_data(
             raise
         except DataError as error:
             raise SuiteError(f"{dataset.where}: {error}") from error
-        examples[dataset.label] = len(found.train)
+        examples.setdefault(dataset.label, len(found.train))  # a trial has fewer under the same label
         return replace(dataset, source=found.version)  # the arrays themselves, however they were read
 
     here, missing = [], {}
@@ -274,7 +331,11 @@ def with_data(
     for experiment in suite.experiments:
         try:
             tasks = tuple((classes, pinned(dataset)) for classes, dataset in experiment.tasks)
-            here.append(replace(experiment, tasks=tasks))
+            trials = experiment.trials
+            if trials:  # their images are held out of the same arrays
+                held_out = tuple((classes, pinned(dataset)) for classes, dataset in trials.tasks)
+                trials = replace(trials, tasks=held_out)
+            here.append(replace(experiment, tasks=tasks, trials=trials))
         except MissingDataError as error:
             # It is kept and reported: the folder is called as anyone may find it, not as it is called here.
             missing[experiment.name] = str(error).replace(str(folder), "$LOSSBENCH_DATA")
@@ -301,6 +362,11 @@ def _to_do(cells: list[Cell], records: dict[str, Any], *, force: bool, retry_fai
     return [cell for cell in cells if cell.key not in records]
 
 
+def _stopped(cells: list[Cell], records: Mapping[str, Any]) -> bool:
+    """Whether a run that fails fast has met a cell that did not finish."""
+    return not all(cell.key in records and finished(cell, records[cell.key]["status"]) for cell in cells)
+
+
 def _part(cells: list[Cell], written: str | None) -> list[Cell]:
     if written is None:
         return cells
@@ -313,7 +379,7 @@ def _part(cells: list[Cell], written: str | None) -> list[Cell]:
 
 def _labels(written: Sequence[str], cells: Sequence[Cell], registry: Registry) -> list[str]:
     """What `-l` means, as labels of the plan: a bare name stands for all its variants, options narrow it down."""
-    known = {spec.label: spec for cell in cells for spec in cell.losses}
+    known = {spec.label: spec for cell in cells if cell.kind != "trial" for spec in cell.losses}
     labels: list[str] = []
     for text in written:
         try:

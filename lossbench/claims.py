@@ -74,6 +74,9 @@ def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> 
         problem = f"needs the key 'margin': how many {unit} of '{claim.metric}' count as no difference"
         raise names.fail(path, problem)
     if claim.along is not None:
+        if experiment.tunes and claim.along not in GRID:
+            problem = f"tuning chooses the options of '{experiment.name}', so nothing follows '{claim.along}' there"
+            raise names.fail(path, f"{problem}; follow width or classes, or say it of '{experiment.tunes}'")
         found = claim.model_copy(update={"than": named("than", claim.than)})
         return _resolved_trend(found, claim.along, experiment, path, names)
     if claim.equivalent is not None:

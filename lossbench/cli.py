@@ -214,7 +214,8 @@ def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
     click.echo("options:" if plugin.options else "options: none")
     for option in plugin.options.values():
         default = "required" if option.default is REQUIRED else f"= {option.default!r}"
-        click.echo(f"  {option.name}: {option.annotation_text} {default}")
+        tuned = f"  tuned over {plugin.ranges[option.name]}" if option.name in plugin.ranges else ""
+        click.echo(f"  {option.name}: {option.annotation_text} {default}{tuned}")
 
 
 @cli.command()

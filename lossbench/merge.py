@@ -18,7 +18,7 @@ from lossbench.store import Store
 
 RESULTS = ("done", "diverged")  # statuses that the cell decides; the others are what happened to it
 # The parts of an outline that tell one suite from another; the others say how and where it was run.
-SUITE = ("name", "baseline", "margin", "claims", "profile")
+SUITE = ("name", "baseline", "margin", "claims", "profile", "tuning")
 # What a record says of its cell: the key stands for all that decides, the rest is how the suite was written.
 WORDING = ("label", "cell", "plan")
 
@@ -105,7 +105,7 @@ def common_plan(plans: Sequence[Plan]) -> tuple[Outline, list[Cell]]:
                 )
     for plan in plans:
         for experiment, known in having.items():
-            if experiment not in plan.experiments and experiment not in plan.outline.missing:
+            if experiment not in plan.experiments and _untuned(experiment, plan.outline) not in plan.outline.missing:
                 raise StoreError(
                     f"{known.store.root} and {plan.store.root} have different plans: only one has the experiment "
                     f"'{experiment}'"
@@ -113,6 +113,12 @@ def common_plan(plans: Sequence[Plan]) -> tuple[Outline, list[Cell]]:
     missing = {name: why for name, why in first.outline.missing.items() if name not in having}
     added = [cell for name, plan in having.items() if plan is not first for cell in plan.of(name)]
     return replace(first.outline, missing=missing), [*first.cells, *added]
+
+
+def _untuned(experiment: str, outline: Outline) -> str:
+    """The experiment of the suite file that a tuned one belongs to; itself, if it is no tuned one."""
+    known = outline.tuning.experiments if outline.tuning else {}
+    return {tuned: name for name, tuned in known.items()}.get(experiment, experiment)
 
 
 def better(one: Found | None, other: Found, title: str) -> Found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from lossbench.schema import Cell, Experiment, Suite
+from lossbench.schema import SCORED, Cell, Experiment, Setting, Spec, Suite
 from lossbench.theory import minimum_width
 
 
@@ -13,10 +13,11 @@ def plan(suite: Suite) -> list[Cell]:
     """Every cell that the suite means, in the order to run them.
 
     Seeds go outermost, so that an interrupted run holds complete pairs; a warm start stands before the first cell
-    that needs it; timing cells, which run alone, come last. A cell that two experiments share appears once for each,
-    under one key.
+    that needs it; trials follow what needs none, and timing cells, which run alone, come last. A cell that two
+    experiments share appears once for each, under one key.
     """
     cells = [cell for experiment in suite.experiments for cell in _accuracy_cells(experiment)]
+    cells += [cell for experiment in suite.experiments for cell in _trial_cells(experiment)]
     return cells + [cell for experiment in suite.experiments for cell in _timing_cells(experiment)]
 
 
@@ -39,7 +40,7 @@ def select(
 ) -> list[Cell]:
     """The cells that fit the filters (empty: no filter), and the warm starts they need.
 
-    `losses` are labels; `datasets` and `backbones` labels or bare names.
+    `losses` are labels, and mean the trials of these losses too; `datasets` and `backbones` are labels or bare names.
 
     Timing cells compare all losses at once, so they are kept only where no loss and no seed is singled out.
     """
@@ -50,8 +51,8 @@ def select(
     def fits(cell: Cell) -> bool:
         return (
             cell.kind != "warm"
-            and (cell.kind == "train" or not (losses or seeds))
-            and (cell.kind == "timing" or not losses or cell.loss.label in losses)
+            and (cell.kind in SCORED or not (losses or seeds))
+            and (cell.kind == "timing" or not losses or _label(cell) in losses)
             and named(cell.dataset.name, cell.dataset.label, datasets)
             and named(cell.backbone.name, cell.backbone.label, backbones)
             and (not widths or cell.width in widths)
@@ -59,7 +60,7 @@ def select(
         )
 
     chosen = [cell for cell in cells if fits(cell)]
-    needed = {cell.warm_cell().key for cell in chosen if cell.warm and cell.kind == "train"}
+    needed = {cell.warm_cell().key for cell in chosen if cell.warm and cell.kind in SCORED}
     kept = {id(cell) for cell in chosen}
     return [cell for cell in cells if id(cell) in kept or (cell.kind == "warm" and cell.key in needed)]
 
@@ -104,13 +105,50 @@ def _steps(cell: Cell) -> int:
     return cell.timing.rounds * cell.timing.steps * len(cell.losses) if cell.timing else cell.schedule.steps
 
 
+def _label(cell: Cell) -> str:
+    """The label of the loss that a cell is of, or that a trial tunes."""
+    return cell.tried[0] if cell.kind == "trial" else cell.loss.label
+
+
 def _accuracy_cells(experiment: Experiment) -> Iterator[Cell]:
     for seed in experiment.seeds:
-        for grid_point in _grid(experiment, seed):
-            if grid_point.warm:
-                yield grid_point.warm_cell()
-            for loss in experiment.losses:
-                yield replace(grid_point, losses=(loss,), key="")
+        for point in _grid(experiment, seed):
+            chosen = [_setting(experiment, point, loss) for loss in experiment.losses]
+            found = [_with(point, setting) for setting in chosen if setting]
+            if found and point.warm:
+                yield point.warm_cell()
+            yield from found
+
+
+def _trial_cells(experiment: Experiment) -> Iterator[Cell]:
+    """The trials of an experiment, trial by trial within a point, so that an interrupted run has tried all losses."""
+    if not experiment.trials:
+        return
+    settings = experiment.trials.settings.values()
+    for seed in experiment.trials.seeds:
+        for point, (classes, held_out) in _grid_with(experiment, seed, experiment.trials.tasks):
+            trial = replace(point, kind="trial", dataset=held_out, classes=classes, key="")
+            trial = replace(trial, schedule=trial.schedule.model_copy(update={"evaluations": 0}), key="")
+            if trial.warm:
+                yield trial.warm_cell()
+            for number in range(max(map(len, settings))):
+                yield from (_with(trial, mine[number]) for mine in settings if number < len(mine))
+
+
+def _setting(experiment: Experiment, point: Cell, loss: Spec) -> Setting | None:
+    """What a loss is trained with at a point: as it is written, or in a tuned experiment as it was chosen."""
+    if experiment.settings is None:
+        return Setting(loss, experiment.schedule.lr)
+    return experiment.settings.get((point.dataset.label, point.width, loss.label))
+
+
+def _with(cell: Cell, setting: Setting) -> Cell:
+    """The cell with another loss and learning rate; its warm start, which all losses share, keeps its own."""
+    if setting.lr == cell.schedule.lr:
+        return replace(cell, losses=(setting.loss,), key="")
+    warm = cell.warm and replace(cell.warm, lr=cell.schedule.lr)
+    schedule = cell.schedule.model_copy(update={"lr": setting.lr})
+    return replace(cell, losses=(setting.loss,), schedule=schedule, warm=warm, key="")
 
 
 def _timing_cells(experiment: Experiment) -> Iterator[Cell]:
@@ -121,10 +159,17 @@ def _timing_cells(experiment: Experiment) -> Iterator[Cell]:
 
 def _grid(experiment: Experiment, seed: int) -> Iterator[Cell]:
     """One cell (of the first loss) for each dataset and width, equal widths once."""
-    for classes, dataset in experiment.tasks:
+    return (point for point, _ in _grid_with(experiment, seed, experiment.tasks))
+
+
+def _grid_with(
+    experiment: Experiment, seed: int, others: Sequence[tuple[int, Spec]]
+) -> Iterator[tuple[Cell, tuple[int, Spec]]]:
+    """The grid, each point with what stands in `others` at its task's place."""
+    for (classes, dataset), other in zip(experiment.tasks, others, strict=True):
         widths = (minimum_width(classes) if width == "min" else width for width in experiment.widths)
         for width in dict.fromkeys(widths):
-            yield Cell(
+            cell = Cell(
                 experiment=experiment.name,
                 kind="train",
                 task=experiment.task,
@@ -142,3 +187,4 @@ def _grid(experiment: Experiment, seed: int) -> Iterator[Cell]:
                 autocast=experiment.autocast,
                 channels_last=experiment.channels_last,
             )
+            yield cell, other

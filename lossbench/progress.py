@@ -46,7 +46,7 @@ class Lines(Watch):
             self.say(f"prepared {name}: {total:,} images")
 
     def start(self, job: Job, todo: list[Cell]) -> None:
-        self._total = len(todo)
+        self._total += len(todo)
         self.say(_opening(job, todo))
 
     def event(self, event: Event) -> None:
@@ -113,9 +113,11 @@ class Bars(Watch):
 
     def start(self, job: Job, todo: list[Cell]) -> None:
         self.say(_opening(job, todo))
-        if todo:
+        if todo and self._task is None:
             self._task = self._bar.add_task("cells", total=len(todo))
             self._live.start()
+        elif todo:  # tuned cells, after their trials
+            self._bar.update(self._task, total=(self._bar.tasks[0].total or 0) + len(todo))
 
     def event(self, event: Event) -> None:
         if event.kind == "started":

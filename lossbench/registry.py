@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lossbench.errors import PluginError, nearest
+from lossbench.ranges import Choices, Range, RangeError
+from lossbench.ranges import read as read_ranges
 
 Kind = Literal["loss", "backbone", "dataset"]
 KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")
@@ -148,16 +150,26 @@ class Plugin:
         """Module-level names bound to literals, which defaults may refer to."""
         constants = {}
         for node in self._tree.body:
-            if isinstance(node, ast.Assign) and len(node.targets) == 1:
-                target, value = node.targets[0], node.value
-            elif isinstance(node, ast.AnnAssign) and node.value:
-                target, value = node.target, node.value
-            else:
-                continue
-            if isinstance(target, ast.Name):
+            for target in _targets(node):
                 with contextlib.suppress(ValueError):
-                    constants[target.id] = ast.literal_eval(value)
+                    constants[target.id] = ast.literal_eval(node.value)  # type: ignore[attr-defined]  # an assignment
         return constants
+
+    @cached_property
+    def ranges(self) -> dict[str, Range | Choices]:
+        """What RANGES says may be tuned, by option; PluginError where it makes no sense."""
+        assigned = {target.id for node in self._tree.body for target in _targets(node)}
+        if "RANGES" in assigned - self.constants.keys():
+            raise PluginError(f"{self.path}: RANGES must be a literal, so that it can be read without running the file")
+        try:
+            return self.read_ranges(self.constants.get("RANGES", {}))
+        except RangeError as error:
+            place = f"RANGES['{error.option}']" if error.option else "RANGES"
+            raise PluginError(f"{self.path}: {place}: {error}") from error
+
+    def read_ranges(self, written: Any) -> dict[str, Range | Choices]:
+        """Ranges of this plugin's own options, as somebody writes them; RangeError names the first wrong one."""
+        return read_ranges(written, {name: option.parse for name, option in self.own.items()})
 
     def parse_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Every option with its value, in the order of the signature; PluginError names the first wrong one.
@@ -262,6 +274,15 @@ def _installed() -> tuple[Path, ...]:
             spec = importlib.util.find_spec(entry.module)
         folders += [Path(place) for place in (spec.submodule_search_locations or [] if spec else [])]
     return tuple(folders)
+
+
+def _targets(node: ast.stmt) -> list[ast.Name]:
+    """The name that a statement binds to a value, if it is an assignment to one name."""
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        found: list[ast.expr] = node.targets
+    else:
+        found = [node.target] if isinstance(node, ast.AnnAssign) and node.value else []
+    return [target for target in found if isinstance(target, ast.Name)]
 
 
 def _signature(tree: ast.Module, entry: str) -> ast.arguments | None:

@@ -22,6 +22,7 @@ from torch import nn
 from lossbench.margin import check_labels, full_precision, init_weight, replace_target
 
 MARGIN_OFF = {{"m": 0.0}}  # the options at which no margin is left: `lossbench check` tests what the margin does
+RANGES = {{"m": (0.1, 0.5), "s": (4.0, 64.0)}}  # what may be tuned: (low, high), or a list of choices
 
 
 class Loss(nn.Module):

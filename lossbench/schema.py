@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lossbench.text import Claim, PublishedText, Schedule, Task, Timing
 
@@ -27,7 +27,9 @@ PLAIN = (
     *("experiment", "kind", "task", "width", "classes", "seed", "threads", "device", "autocast", "channels_last"),
     "key",
 )
-CellKind = Literal["train", "warm", "timing"]
+CellKind = Literal["train", "warm", "timing", "trial"]
+SCORED = ("train", "trial")  # the kinds that train a loss to the end and test it
+TRIAL = " trial "  # in the label of a trial, between that of its loss and its number
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,45 @@ class Spec:
         """The same plugin with the same option values, however they were written."""
         return (self.name, self.options) == (other.name, other.options)
 
+    def identity(self) -> list[Any]:
+        """What of it decides a result."""
+        return [self.name, dict(self.options), self.source]
+
+    def as_trial(self, number: int) -> Spec:
+        """The same, as trial number `number` of the loss with this label."""
+        return replace(self, label=f"{self.label}{TRIAL}{number}")
+
 
 @dataclass(frozen=True)
 class Warm:
-    """The shared first phase of an experiment's cells."""
+    """The shared first phase of an experiment's cells; `lr` where it is not that of the cell's schedule."""
 
     loss: Spec
     steps: int
+    lr: float | None = None
+
+    def identity(self) -> list[Any]:
+        return [self.loss.identity(), self.steps, *([] if self.lr is None else [self.lr])]
+
+
+class Setting(NamedTuple):
+    """A loss with its options, and the learning rate to train it with."""
+
+    loss: Spec
+    lr: float
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What is tried of an experiment before it is trained tuned: settings of every loss, with images held out.
+
+    `settings` are by the label of the loss, the first of each being the loss as it is written; `tasks` are those of the
+    experiment, each with the same images held out.
+    """
+
+    settings: Mapping[str, tuple[Setting, ...]]
+    tasks: tuple[tuple[int, Spec], ...]
+    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -76,6 +110,24 @@ class Experiment:
     device: str = "cpu"
     autocast: str | None = None
     channels_last: bool = False
+    trials: Trials | None = None
+    tunes: str = ""  # of a tuned experiment: the one whose trials chose its settings
+    settings: Mapping[Spot, Setting] | None = None  # of a tuned experiment: a loss without one is left out
+
+
+Spot = tuple[str, int, str]  # where a setting belongs in its experiment: the labels of dataset and loss, and the width
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How the losses of a suite are tuned: what a report says of it, in plain values."""
+
+    trials: int  # for every loss
+    seeds: int  # of every trial
+    validation: float  # share of the training images
+    lr: str  # its range in words; empty: it is not tuned
+    ranges: Mapping[str, Mapping[str, str]]  # in words, by the label of the loss and the option
+    experiments: Mapping[str, str]  # the tuned experiment by the one that it tunes
 
 
 @dataclass(frozen=True)
@@ -93,6 +145,7 @@ class Outline:
     missing: Mapping[str, str] = field(default_factory=dict)  # experiments that cannot run here, and why
     examples: Mapping[str, int] = field(default_factory=dict)  # to train on, by the label of the dataset
     looks: Mapping[str, list[int]] = field(default_factory=dict)  # seeds that earlier plans of this run had, if others
+    tuning: Budget | None = None
 
     def to_json(self) -> dict[str, Any]:
         published = {
@@ -100,7 +153,8 @@ class Outline:
             for name, tables in self.published.items()
         }
         claims = [claim.model_dump(exclude_none=True) for claim in self.claims]
-        return {**vars(self), "claims": claims, "published": published}
+        tuning = self.tuning and vars(self.tuning)
+        return {**vars(self), "claims": claims, "published": published, "tuning": tuning}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Outline:
@@ -109,7 +163,8 @@ class Outline:
             for name, written in data["published"].items()
         }
         claims = tuple(Claim.model_validate(claim) for claim in data["claims"])
-        return cls(**{**data, "claims": claims, "published": published})
+        tuning = Budget(**data["tuning"]) if data.get("tuning") else None
+        return cls(**{**data, "claims": claims, "published": published, "tuning": tuning})
 
 
 def _tables(written: Any) -> list[Any]:
@@ -165,7 +220,13 @@ class Cell:
     @property
     def label(self) -> str:
         """Short words for people: the losses of this cell as they are written."""
-        return {"train": self.loss.label, "warm": f"warm start: {self.loss.label}", "timing": "timing"}[self.kind]
+        return {"warm": f"warm start: {self.loss.label}", "timing": "timing"}.get(self.kind, self.loss.label)
+
+    @property
+    def tried(self) -> tuple[str, int]:
+        """Of a trial: the label of the loss that is tuned, and the trial's number, from 1."""
+        label, _, number = self.loss.label.rpartition(TRIAL)
+        return label, int(number)
 
     @property
     def title(self) -> str:
@@ -190,27 +251,24 @@ class Cell:
     def warm_cell(self) -> Cell:
         """The cell whose checkpoint this one starts from."""
         assert self.warm
-        schedule = self.schedule.model_copy(update={"steps": self.warm.steps, "evaluations": 0})
+        lr = self.schedule.lr if self.warm.lr is None else self.warm.lr
+        schedule = self.schedule.model_copy(update={"steps": self.warm.steps, "evaluations": 0, "lr": lr})
         return replace(self, kind="warm", losses=(self.warm.loss,), schedule=schedule, warm=None, timing=None, key="")
 
     def computed_key(self) -> str:
         """sha256 over the canonical form of everything that decides the result."""
-
-        def identity(spec: Spec) -> list[Any]:
-            return [spec.name, dict(spec.options), spec.source]
-
         decides = {
             "protocol": PROTOCOL,
             "kind": self.kind,
-            "task": self.task if self.kind == "train" else None,  # training itself knows no pairs
-            "dataset": identity(self.dataset),
-            "backbone": identity(self.backbone),
+            "task": self.task if self.kind in SCORED else None,  # training itself knows no pairs
+            "dataset": self.dataset.identity(),
+            "backbone": self.backbone.identity(),
             "width": self.width,
             "classes": self.classes,
-            "losses": [identity(spec) for spec in self.losses],
+            "losses": [spec.identity() for spec in self.losses],
             "seed": self.seed,
             "schedule": self.schedule.model_dump(),
-            "warm": self.warm and [identity(self.warm.loss), self.warm.steps],
+            "warm": self.warm and self.warm.identity(),
             "timing": self.timing and self.timing.model_dump(),
             "threads": self.threads,
             "device": [self.device, self.autocast, self.channels_last],
@@ -225,12 +283,15 @@ class Cell:
             fields = {"name": spec.name, "options": dict(spec.options), "label": spec.label, "source": spec.source}
             return fields | ({"where": spec.where} if where else {})
 
+        def warmed(warm: Warm) -> dict[str, Any]:
+            return {"loss": plain(warm.loss), "steps": warm.steps} | ({} if warm.lr is None else {"lr": warm.lr})
+
         return {name: getattr(self, name) for name in PLAIN} | {
             "dataset": plain(self.dataset),
             "backbone": plain(self.backbone),
             "losses": [plain(spec) for spec in self.losses],
             "schedule": self.schedule.model_dump(),
-            "warm": self.warm and {"loss": plain(self.warm.loss), "steps": self.warm.steps},
+            "warm": self.warm and warmed(self.warm),
             "timing": self.timing and self.timing.model_dump(),
         }
 
@@ -243,7 +304,7 @@ class Cell:
             backbone=Spec(**data["backbone"]),
             losses=tuple(Spec(**spec) for spec in data["losses"]),
             schedule=Schedule.model_validate(data["schedule"]),
-            warm=warm and Warm(Spec(**warm["loss"]), warm["steps"]),
+            warm=warm and Warm(**{**warm, "loss": Spec(**warm["loss"])}),
             timing=data["timing"] and Timing.model_validate(data["timing"]),
         )
 

@@ -67,13 +67,16 @@ STYLES = {
 
 
 def show_plan(job: Job, out: str | None) -> list[Cell]:
-    """The grid of every experiment, what of it is done, and what warm starts save; the cells that are left."""
+    """The grid of every experiment, what is done, what warm starts save; the cells that are left or will follow."""
+    from lossbench.schema import SCORED
     from lossbench.store import Store
 
     outline = job.suite.outline
     store = Store(out or Path("runs") / outline.name)
     records, _ = store.scan()
+    job = job.tuned(records)
     chosen = {cell.key for cell in job.chosen}
+    kinds = ("train", "warm", "timing", *(["trial"] if any(cell.kind == "trial" for cell in job.cells) else []))
     rows = []
     for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
         mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
@@ -87,7 +90,7 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
                     ", ".join(map(str, dict.fromkeys(cell.width for cell in mine))),
                     str(len({cell.loss.label for cell in trained})),
                     str(len({cell.seed for cell in trained})),
-                    *(str(sum(cell.kind == kind for cell in mine)) for kind in ("train", "warm", "timing")),
+                    *(str(sum(cell.kind == kind for cell in mine)) for kind in kinds),
                     str(sum(cell.key in records for cell in mine)),
                 ]
             )
@@ -101,20 +104,26 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
         "cells",
         "warm starts",
         "timing",
+        *(["trials"] if "trial" in kinds else []),
         "done",
     ]
     console().print(table_of(columns, rows, left=columns[:3], title=outline.title))
     todo = [cell for cell in job.chosen if cell.key not in records]
     steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
     click.echo(f"{len(todo)} of {len(job.chosen)} cells to train, {steps:,} steps, in {store.root}")
+    following = job.following()
+    if following:
+        more = sum(cell.schedule.steps for cell in following)
+        names = ", ".join(dict.fromkeys(cell.experiment for cell in following))
+        click.echo(f"then {len(following)} tuned cells, {more:,} steps at most ({names}), with what the trials choose")
     for name, why in outline.missing.items():
         click.echo(f"not run: {name}: {why}")
     warm = [cell for cell in job.chosen if cell.kind == "warm"]
-    users = [cell for cell in job.chosen if cell.warm and cell.kind == "train"]
+    users = [cell for cell in job.chosen if cell.warm and cell.kind in SCORED]
     if warm:
         saved = sum(cell.warm.steps for cell in users if cell.warm) - sum(cell.schedule.steps for cell in warm)
         click.echo(f"{len(warm)} warm starts are shared by {len(users)} cells, which saves {saved:,} steps")
-    return todo
+    return todo + following
 
 
 def _datasets(cells: Sequence[Cell]) -> str:
@@ -196,6 +205,8 @@ def show_unfinished(result: RunResult) -> int:
 
 def show_status(store: Store) -> int:
     """How the cells of a run ended, and why those that failed did."""
+    from lossbench.api import finished
+
     outline, cells = store.plan()
     records, damaged = store.scan()
     states = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in cells}
@@ -216,7 +227,8 @@ def show_status(store: Store) -> int:
     failed = {cell.key: cell for cell in cells if states[cell.key] not in ("done", "missing")}
     for key, cell in failed.items():
         click.echo(f"{states[key]}: {cell.title}\n    {_last_line(records[key]['error'])}\n    log: {store.log(key)}")
-    return DONE if set(states.values()) == {"done"} and not outline.missing else UNFINISHED
+    whole = all(finished(cell, states[cell.key]) for cell in cells)
+    return DONE if whole and not outline.missing else UNFINISHED
 
 
 def show_logs(wanted: str, folders: Sequence[Path]) -> int:

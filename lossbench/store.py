@@ -257,7 +257,7 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
         **cell.summary(),  # of the plan: the record may have been made when the suite was written otherwise
         "rounds": _relabelled(record, cell, record["rounds"]),
         "timing": record["timing"] | {"phases": _relabelled(record, cell, record["timing"].get("phases", {}))},
-        "label": cell.loss.label if cell.kind == "train" else cell.label,
+        "label": cell.label,
         **{f"seconds_{name}": record["seconds"].get(name) for name in ("train", "step_median")},
         **{
             f"bytes_{name.removeprefix('bytes_')}": record["bytes"].get(name.removeprefix("bytes_"))
@@ -305,7 +305,7 @@ def _sound_record(folder: str) -> dict[str, Any]:
     for name, expected in data["files"].items():
         if _checksum(_content(f"{folder}/{name}")) != expected:
             raise ValueError(f"{name} is damaged")
-    needed = {"train": "correct.npz", "warm": "checkpoint.pt"}.get(data["cell"]["kind"])
+    needed = {"train": "correct.npz", "trial": "correct.npz", "warm": "checkpoint.pt"}.get(data["cell"]["kind"])
     if data["status"] == "done" and needed and needed not in data["files"]:
         raise ValueError(f"{needed} is missing")
     return data

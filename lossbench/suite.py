@@ -14,8 +14,10 @@ from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.labels import label, parse_label
 from lossbench.registry import Kind, OptionError, Registry
-from lossbench.schema import Experiment, Outline, Spec, Suite, Warm
-from lossbench.text import Claim, ExperimentText, NamedText, Profile, PublishedText, SuiteFile
+from lossbench.schema import Budget, Experiment, Outline, Spec, Suite, Warm
+from lossbench.suite_tune import with_trials
+from lossbench.text import Claim, ExperimentText, NamedText, Profile, PublishedText, SuiteFile, Tune
+from lossbench.tune import tuned
 
 # The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
 CountClasses = Callable[[Spec], int]
@@ -40,10 +42,11 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
     reader = _Reader(source, file, registry, count_classes)
     if profile is not None and profile not in file.profile:
         raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(profile, file.profile)}")
-    experiments = {name: reader.experiments(name) for name in (None, *file.profile)}
-    claims = reader.claims(experiments[None])
+    found = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
+    claims = reader.claims(found[None][0])
+    experiments, tuning = found[profile]
     if profile is not None:
-        whole, shown = ({each.name: each for each in experiments[name]} for name in (None, profile))
+        whole, shown = ({each.name: each for each in _claimable(found[name][0])} for name in (None, profile))
         claims = tuple(
             relabelled(claim, whole[claim.experiment], shown[claim.experiment]) if claim.experiment in shown else claim
             for claim in claims
@@ -55,11 +58,12 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         baseline=baseline,
         margin=file.margin,
         claims=claims,
-        published={experiment.name: experiment.published for experiment in experiments[profile]},
+        published={experiment.name: experiment.published for experiment in experiments},
         profile=profile,
         command=f"lossbench run {source}" + (f" --profile {profile}" if profile else ""),
+        tuning=tuning,
     )
-    return Suite(outline, experiments[profile], text)
+    return Suite(outline, experiments, text)
 
 
 class _Reader:
@@ -69,7 +73,10 @@ class _Reader:
         self.source, self.file, self.registry, self.count_classes = source, file, registry, count_classes
 
     def fail(self, path: Sequence[Any], problem: object) -> SuiteError:
-        return SuiteError(f"{_where(self.source, path)}: {problem}")
+        return SuiteError(f"{self.where(path)}: {problem}")
+
+    def where(self, path: Sequence[Any]) -> str:
+        return _where(self.source, path)
 
     def experiments(self, profile: str | None) -> tuple[Experiment, ...]:
         """Every experiment of one profile."""
@@ -100,6 +107,24 @@ class _Reader:
         if not found:
             raise self.fail(["profile", profile, "skip"], "leaves no experiment to run")
         return tuple(found)
+
+    def tuning(
+        self, experiments: tuple[Experiment, ...], profile: str | None
+    ) -> tuple[tuple[Experiment, ...], Budget | None]:
+        """The experiments of one profile with the trials that [tune] gives them, and what a report says of it."""
+        overlay = self.file.profile[profile].tune if profile else {}
+        if self.file.tune is None:
+            if overlay:
+                raise self.fail(["profile", profile, "tune"], "there is no [tune] that it could be laid over")
+            return experiments, None
+
+        def origin(path: Sequence[Any]) -> list[Any]:
+            return ["profile", profile, "tune", *path] if path and path[0] in overlay else ["tune", *path]
+
+        merged = _lay_over(self.file.tune.model_dump(exclude_unset=True), overlay)
+        tune = validate(Tune, merged, lambda path: self.where(origin(path)))
+        known = [str(raw["name"]) for raw in self.file.experiment if "name" in raw]
+        return with_trials(experiments, tune, self, known=known, origin=origin, whole=profile is None)
 
     def experiment(
         self, layers: list[tuple[list[Any], Mapping[str, Any]]], here: list[Any], *, whole: bool
@@ -231,7 +256,7 @@ class _Reader:
 
     def claims(self, experiments: Sequence[Experiment]) -> tuple[Claim, ...]:
         """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
-        by_name = {experiment.name: experiment for experiment in experiments}
+        by_name = {experiment.name: experiment for experiment in _claimable(experiments)}
         claims = []
         for index, claim in ((index, claim) for index, entry in enumerate(self.file.claim) for claim in each(entry)):
             path: list[Any] = ["claim", index]
@@ -310,6 +335,8 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     definitions = top.setdefault("$defs", {}) | grid.pop("$defs", {})
     partial = {key: value for key, value in grid.items() if key != "required"}  # the layers complete each other
     definitions["Experiment"] = partial
+    for table in ("NamedText", "Schedule", "WarmStart"):
+        definitions[table].pop("required")  # a layer need not repeat what it leaves as it is
     named: tuple[tuple[str, Kind], ...] = (("dataset", "dataset"), ("backbone", "backbone"), ("losses", "loss"))
     for key, kind in named:
         partial["properties"][key]["description"] = f"a {kind}: {', '.join(registry.names(kind))}"
@@ -318,12 +345,18 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     top["properties"]["experiment"]["items"] = {**reference, "required": ["name"]}
     profile = definitions["Profile"]["properties"]
     profile["all"] |= reference
+    profile["tune"] |= {"additionalProperties": False, "properties": definitions["Tune"]["properties"]}
     profile["experiment"]["additionalProperties"] = reference
     for place in (top["properties"]["defaults"], profile["all"]):
         place.pop("additionalProperties", None)
         place.pop("type", None)
     top["$defs"] = definitions
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "title": "lossbench suite"}
+
+
+def _claimable(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """What a claim may be about: the experiments, and those that tuning will add."""
+    return [*experiments, *(tuned(experiment, {}) for experiment in experiments if experiment.trials)]
 
 
 def _as_json(value: Any) -> Any:

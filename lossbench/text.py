@@ -211,12 +211,50 @@ class Claim(_ClaimKeys):
         return self.increases_with or self.decreases_with or self.unchanged_with
 
 
+class ChoicesText(_Text):
+    """A set of choices in place of a range."""
+
+    choices: Annotated[list[Any], Field(min_length=2)]
+
+
+def _range_form(written: Any) -> str:
+    return "choices" if isinstance(written, dict | ChoicesText) else "range"
+
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+RangeText = Annotated[
+    Annotated[list[int | Number], Field(min_length=2, max_length=2), Tag("range")]
+    | Annotated[ChoicesText, Tag("choices")],
+    Discriminator(_range_form),
+]
+
+
+class Tune(_Text):
+    """Tune every loss at equal cost before it is compared: trials on a held-out part of the training images."""
+
+    trials: Annotated[int, Field(ge=2, le=10_000)] = Field(description="for every loss; the first is its default")
+    validation: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.2, description="share of the training images, held out; the test set is never seen"
+    )
+    seeds: Positive = Field(1, description="of each trial: the first seeds of the experiment")
+    experiments: list[str] | None = Field(None, description="which are tuned; absent: all")
+    lr: Annotated[list[Rate], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="[low, high]: the learning rate is tuned too, in the same range for every loss"
+    )
+    ranges: dict[str, dict[str, RangeText]] = Field(
+        default={},
+        description="by loss and option: [low, high], or { choices = [...] }; over or beside what the loss declares",
+    )
+
+
 class Profile(_Text):
     """The same suite at another scale: tables laid over the experiments' own."""
 
     all: dict[str, Any] = Field(default={}, description="laid over every experiment, over its own keys too")
     experiment: dict[str, dict[str, Any]] = Field(default={}, description="laid over one experiment, by its name")
     skip: list[str] = Field(default=[], description="experiments left out")
+    tune: dict[str, Any] = Field(default={}, description="laid over [tune]")
 
 
 class SuiteFile(_Text):
@@ -231,4 +269,5 @@ class SuiteFile(_Text):
     defaults: dict[str, Any] = Field(default={}, description="any key of an experiment")
     experiment: Annotated[list[dict[str, Any]], Field(min_length=1)]
     claim: list[ClaimText] = []
+    tune: Tune | None = None
     profile: dict[str, Profile] = {}

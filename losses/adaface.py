@@ -23,6 +23,7 @@ from lossbench.margin import check_labels, full_precision, init_weight, sine
 MARGIN_OFF = {"m": 0.0}
 MARGIN_OFF_EQUALS = "normface[s=64.0]"
 BY_DESIGN = {"gradient": "the margin is read from the norm as a constant, as published"}
+RANGES = {"s": (4.0, 64.0), "m": (0.1, 0.6), "rate": (0.01, 0.5)}
 
 
 class Loss(nn.Module):

@@ -18,6 +18,7 @@ from lossbench.margin import arc_margin_and_slope, check_labels, init_weight
 MARGIN_OFF = {"m": 0.0}
 MARGIN_OFF_EQUALS = "normface[s=64.0]"
 BY_DESIGN = {"continuous": "past θ = π − m the published target drops by a jump and falls on"}
+RANGES = {"s": (4.0, 64.0), "m": (0.1, 0.6)}
 
 
 class Loss(nn.Module):

@@ -18,6 +18,7 @@ from lossbench.margin import check_labels, init_weight
 
 BY_DESIGN = {"gradient": "the weights of the cosines are constants, as published"}
 MARGIN_OFF = {"m": 0.0}
+RANGES = {"m": (0.1, 0.5), "gamma": (8.0, 256.0)}
 
 
 class Loss(nn.Module):

@@ -20,6 +20,7 @@ from lossbench.margin import check_labels, full_precision, init_weight
 
 MARGIN_OFF = {"strength": 0.0}
 MARGIN_OFF_EQUALS = "softmax"
+RANGES = {"m": (0.3, 10.0), "strength": (0.001, 0.1)}
 
 
 class Loss(nn.Module):

@@ -18,6 +18,7 @@ from lossbench.margin import check_labels, init_weight
 
 MARGIN_OFF = {"m": 0.0}
 MARGIN_OFF_EQUALS = "normface[s=64.0]"
+RANGES = {"s": (4.0, 64.0), "m": (0.1, 0.5)}
 
 
 class Loss(nn.Module):

@@ -21,6 +21,7 @@ from lossbench.margin import arc_margin, check_labels, full_precision, init_weig
 MARGIN_OFF = {"m_low": 0.0, "m_high": 0.0, "strength": 0.0}
 MARGIN_OFF_EQUALS = "normface[s=64.0]"
 BY_DESIGN = {"continuous": "past θ = π − m the published target drops by a jump and falls on"}
+RANGES = {"s": (4.0, 64.0), "m_low": (0.05, 0.45), "m_high": (0.45, 0.8), "strength": (1.0, 35.0)}
 
 
 class Loss(nn.Module):

@@ -17,6 +17,8 @@ from torch import nn
 from lossbench.fused import cosines
 from lossbench.margin import check_labels, init_weight
 
+RANGES = {"s": (4.0, 64.0)}
+
 
 class Loss(nn.Module):
     def __init__(self, features: int, classes: int, *, s: float = 10.0, learn: bool = True) -> None:

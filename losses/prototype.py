@@ -18,6 +18,8 @@ from torch import nn
 
 from lossbench.margin import check_labels, full_precision, init_weight
 
+RANGES = {"temperature": (0.1, 10.0), "strength": (0.0001, 0.1)}
+
 
 class Loss(nn.Module):
     def __init__(

@@ -21,6 +21,7 @@ from lossbench.fused import cosines
 from lossbench.margin import check_labels, init_weight, replace_target
 
 MARGIN_OFF = {"m": 0.0}
+RANGES = {"r": (4.0, 64.0), "m": (0.0, 0.5), "alpha": (0.5, 0.9)}
 
 
 class Loss(nn.Module):

@@ -24,6 +24,7 @@ from lossbench.margin import check_labels, init_weight, replace_target, sine
 MARGIN_OFF = {"m": 1.0}
 MARGIN_OFF_EQUALS = "normface[s=30.0]"
 BY_DESIGN = {"gradient[gradient=detached]": "the authors' detachment: the gradient is that of plain cosines"}
+RANGES = {"s": (4.0, 64.0), "m": (1.0, 2.0)}
 
 
 class Loss(nn.Module):

@@ -21,6 +21,7 @@ from lossbench.margin import check_labels, full_precision, init_weight
 
 MARGIN_OFF = {"strength": 0.0}
 MARGIN_OFF_EQUALS = "softmax"
+RANGES = {"m": (0.05, 1.0), "strength": (0.1, 10.0)}
 
 
 class Loss(nn.Module):

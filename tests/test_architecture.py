@@ -14,7 +14,19 @@ PACKAGE = Path(__file__).parent.parent / "lossbench"
 TRAINING = ["batches", "data", "measure", "score", "timing", "trainee"]
 
 # Modules that must not pull in torch, not even through what they import.
-TORCH_FREE = ["suite", "plan", "schema", "registry", "stats", "store", "report.sections", "report.render", "cli", "api"]
+TORCH_FREE = [
+    "suite",
+    "plan",
+    "tune",
+    "schema",
+    "registry",
+    "stats",
+    "store",
+    "report.sections",
+    "report.render",
+    "cli",
+    "api",
+]
 
 
 def imports_of(path: Path) -> set[str]:
@@ -40,13 +52,17 @@ def imports_of(path: Path) -> set[str]:
         ("forecast", ["schema"]),
         ("text", []),
         ("schema", ["text"]),
-        ("registry", ["errors"]),
+        ("ranges", ["errors"]),
+        ("trials", ["ranges", "schema", "streams"]),
+        ("tune", ["schema"]),
+        ("registry", ["errors", "ranges"]),
         ("explain", ["errors"]),
         ("suite_files", ["errors"]),
         ("plan", ["schema", "theory"]),
         ("metrics", ["text"]),
         ("claims", ["errors", "labels", "metrics", "schema", "text", "theory"]),
-        ("suite", ["claims", "errors", "explain", "labels", "registry", "schema", "text"]),
+        ("suite_tune", ["errors", "labels", "ranges", "registry", "schema", "text", "trials", "tune"]),
+        ("suite", ["claims", "errors", "explain", "labels", "registry", "schema", "suite_tune", "text", "tune"]),
         ("store", ["errors", "schema", "text"]),
         ("measure", ["schema"]),
         ("margin", []),
@@ -82,6 +98,7 @@ def imports_of(path: Path) -> set[str]:
         ("report/claims_along", ["claims", "metrics", "report", "stats", "text"]),
         ("report/data_schema", ["report", "schema"]),
         ("report/published", ["labels", "report", "schema", "stats", "text"]),
+        ("report/tuning", ["report", "schema", "stats", "tune"]),
         ("report/ranks", ["labels", "report", "stats"]),
         ("report/cost", ["report", "stats"]),
         ("report/data", ["report", "stats"]),

@@ -3,12 +3,13 @@
     check(plugin) → [Finding(property, status, sentence), …]      pass | fail | fact | skip
 
 A property is tried by running the loss, never by reading its code, with its defaults and once more for every flipped
-switch (bool) and other choice (Literal). A plugin may say three things about itself, each one optional, as literals at
+switch (bool) and other choice (Literal). A plugin may say four things about itself, each one optional, as literals at
 the top level of its file, so that the kit can hold it to them:
 
     MARGIN_OFF = {"alpha": 0.0}                      # the option values at which no margin is left
     MARGIN_OFF_EQUALS = "softmax[normalize=true]"    # the loss that it then is, for the same weights
     BY_DESIGN = {"gradient": "the weights of the pairs are constants, as published"}
+    RANGES = {"alpha": (0.1, 2.0), "m": [1, 2, 4]}   # what a suite may tune: a range, or a list of choices
 
 MARGIN_OFF opens the tests of the margin: it must change loss and gradient, leave prediction alone, and the loss must be
 continuous and never fall as a feature turns away from its class weight. BY_DESIGN turns the failure of a property (one
@@ -48,6 +49,7 @@ Property = Callable[[Subject], str | None]
 OF_THE_FILE: dict[str, Property] = {
     "docstring": contract.docstring,
     "options": contract.options,
+    "ranges": contract.ranges,
 }
 OF_THE_LOSS: dict[str, Property] = {
     "bad labels": contract.bad_labels,

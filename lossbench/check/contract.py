@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +34,11 @@ from lossbench.check.subject import (
     same_parameters,
     train,
 )
+from lossbench.labels import label
+from lossbench.ranges import Range
 from lossbench.registry import REQUIRED
+
+MOST_CORNERS = 256  # of RANGES that are tried
 
 # --- the file -----------------------------------------------------------------------------------------------------
 
@@ -68,6 +73,22 @@ def options(subject: Subject) -> str | None:
                     return f"{name} = {nonsense!r} is refused without a word"
             except Exception as error:
                 return f"{name} = {nonsense!r} is refused by {type(error).__name__} instead of ValueError"
+    return None
+
+
+def ranges(subject: Subject) -> str | None:
+    """What RANGES says may be tuned can be read, and every corner of it is accepted."""
+    declared = subject.plugin.ranges  # PluginError says what is wrong with them
+    if not declared:
+        raise NotApplicable("declares no RANGES, so nothing of it is tuned unless a suite gives them")
+    ends = {name: (axis.low, axis.high) if isinstance(axis, Range) else axis.values for name, axis in declared.items()}
+    alone = ({name: end} for name, mine in ends.items() for end in mine)
+    corners = (dict(zip(ends, corner, strict=True)) for corner in itertools.product(*ends.values()))
+    for chosen in (*alone, *itertools.islice(corners, MOST_CORNERS)):
+        try:
+            subject.build(options=chosen)
+        except ValueError as error:
+            return f"{label('', chosen)[1:-1]}, within RANGES, is refused: {error}"
     return None
 
 

@@ -2,11 +2,11 @@
 
     points      where losses are compared, and what was measured there
     analysis    records + outline → Results: every number that the report states, as data frames
-                (claims, published, ranks, cost and guards: those parts of it that are a module of their own)
+                (claims, published, tuning, ranks, cost and guards: those parts of it that are a module of their own)
     sections    Results → Sections of prose, tables and figures; one small function a section
     series      Results → what the figures draw; figures: Drawings, as SVG, PDF and PNG
     render      Sections → summary.md; page, drill: report.html; tex: tables/*.tex
-    data        Results → records.csv, comparisons.csv, claims.csv, published.csv, report.json
+    data        Results → records.csv, comparisons.csv, claims.csv, published.csv, tuning.csv, report.json
 
 `compare` sets two runs beside each other. To say more, add a section; nothing else changes.
 """

@@ -89,8 +89,9 @@ class Results:
         return Counter(known.get(key, "missing") for key in planned)
 
     def flagged(self, flag: str) -> dict[str, int]:
-        """How many cells of each loss carry a flag."""
-        frame = self.records[[flag in flags for flags in self.records["flags"]]] if len(self.records) else self.records
+        """How many cells of each loss carry a flag; trials are not meant to be good, and do not count."""
+        frame = self.records[self.records["kind"] != "trial"]
+        frame = frame[[flag in flags for flags in frame["flags"]]] if len(frame) else frame
         return {str(label): int(count) for label, count in frame["label"].value_counts().items()}
 
     @cached_property
@@ -235,6 +236,12 @@ class Results:
 
         return fired(self)
 
+    def tuning(self) -> pd.DataFrame:
+        """A row a loss and point that was tuned: as written, as tuned, the difference, and what was chosen."""
+        from lossbench.report.tuning import tabulated
+
+        return tabulated(self)
+
     @cached_property
     def environments(self) -> list[dict[str, Any]]:
         """The distinct environments of the records, most used first."""
@@ -264,7 +271,8 @@ def analyse(runs: Sequence[str | os.PathLike[str]]) -> Results:
     if len(names := sorted({outline.name for outline in outlines})) > 1:
         raise StoreError(f"these runs are of different suites ({', '.join(names)}); report them one by one")
     merged = {(cell.experiment, cell.label, cell.key): cell for group in cells for cell in group}
-    places = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed) for cell in merged.values())
+    trained = (cell for cell in merged.values() if cell.kind != "warm")  # trials have warm starts of their own
+    places = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed) for cell in trained)
     if twice := next((place for place, count in places.items() if count > 1), None):
         raise StoreError(
             f"these runs have different cells for {twice[1]} of experiment '{twice[0]}' (another profile or version of "

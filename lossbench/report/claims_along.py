@@ -117,9 +117,8 @@ def sides(results: Results, claim: Claim, along: str) -> list[tuple[float, Seque
         wanted = sorted({point[along] for point in where})
         found = [(value, [p for p in where if p[along] == value], str(claim.loss)) for value in wanted]
     else:
-        specs = dict.fromkeys(cell.loss.label for cell in results.cells if cell.experiment == claim.experiment)
-        known = {cell.loss.label: cell.loss for cell in results.cells if cell.kind == "train"}
-        labels = variants([known[label] for label in specs if label in known], str(claim.loss), along)
+        mine = (cell for cell in results.cells if cell.experiment == claim.experiment and cell.kind == "train")
+        labels = variants(list({cell.loss.label: cell.loss for cell in mine}.values()), str(claim.loss), along)
         found = [(value, where, label) for value, label in labels.items()]
     return [side for side in found if claim.values is None or side[0] in claim.values]
 

@@ -29,6 +29,8 @@ def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
         "claims": results.claims,
         "published": results.published,
     }
+    if results.outline.tuning:
+        frames["tuning"] = results.tuning
     found = {f"{name}.csv": frame.to_csv(index=False, lineterminator="\n").encode() for name, frame in frames.items()}
     found["report.json"] = (json.dumps(stated(results, sections), indent=1, ensure_ascii=False) + "\n").encode()
     if importlib.util.find_spec("pyarrow"):
@@ -59,6 +61,7 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
             "comparisons": results.comparisons.to_dict("records"),
             "claims": results.claims.to_dict("records"),
             "published": results.published.to_dict("records"),
+            "tuning": outline.tuning and {**vars(outline.tuning), "losses": results.tuning.to_dict("records")},
             "ranks": ranking and _ranks(ranking),
             "phases": cost.phases(results).to_dict("records"),
             "front": cost.fronts(results).to_dict("records"),

@@ -10,6 +10,7 @@ from lossbench.report.claims import CLAIM_COLUMNS
 from lossbench.report.cost import FRONT_COLUMNS
 from lossbench.report.data import VERSION
 from lossbench.report.published import PUBLISHED_COLUMNS
+from lossbench.report.tuning import TUNING_COLUMNS
 from lossbench.schema import LEDGER
 
 Schema = dict[str, Any]
@@ -18,7 +19,7 @@ TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 TEXT_COLUMNS = (
     *("experiment", "dataset", "backbone", "loss", "baseline", "metric", "unit", "verdict", "text", "states"),
-    *("evidence", "family", "statement", "differs", "source", "task"),
+    *("evidence", "family", "statement", "differs", "source", "task", "chosen"),
 )
 MEANINGS = {
     "delta": "the loss minus the baseline (a claim: its difference, or the slope of its trend), in `unit`",
@@ -36,6 +37,13 @@ MEANINGS = {
     "front_memory": "chance to be on the Pareto front of accuracy and memory",
     "front_time": "chance to be on the Pareto front of accuracy and step time",
     "step": "milliseconds a step",
+    "default": "mean accuracy of the loss as the suite writes it, in percent on the test set",
+    "tuned": "mean accuracy with the chosen setting, in percent on the test set",
+    "chosen": "the tuned options with the values chosen for them",
+    "trial": "the number of the trial that won; 1 is the loss as the suite writes it",
+    "failed": "trials that did not finish on every seed",
+    "left": "trials that were not run yet",
+    "validation": "mean accuracy of the winning trial on the held-out images, in percent",
 }
 MAIN_COLUMNS = (
     *(*POINT, "loss", "task", "n", "failures", "accuracy", "low", "high", "seed_se", "test_se", "ties", "minimum"),
@@ -63,6 +71,7 @@ def json_schema() -> Schema:
         "comparisons": _rows(COMPARISON_COLUMNS),
         "claims": _rows(CLAIM_COLUMNS),
         "published": _rows(PUBLISHED_COLUMNS),
+        "tuning": {"anyOf": [{"type": "null"}, _tuning()]},
         "ranks": {"anyOf": [{"type": "null"}, _ranks()]},
         "phases": _rows([*POINT, "loss", "step", "forward", "backward", "optimizer"]),
         "front": _rows(FRONT_COLUMNS),
@@ -109,6 +118,21 @@ def _ranks() -> Schema:
             "n": {"type": "integer", "description": "the number of datasets, never of seeds"},
             **dict.fromkeys(("chi2", "f", "p", "critical_difference"), single),
             "groups": {"type": ["array", "null"], "items": {"type": "array"}},
+        }
+    )
+
+
+def _tuning() -> Schema:
+    words = {"type": "object", "additionalProperties": TEXT}
+    return _object(
+        {
+            "trials": {"type": "integer", "description": "for every loss at every point"},
+            "seeds": {"type": "integer", "description": "of every trial"},
+            "validation": {"type": "number", "description": "share of the training images that is held out"},
+            "lr": {**TEXT, "description": "the range of the learning rate; empty: it is not tuned"},
+            "ranges": {"type": "object", "additionalProperties": words, "description": "by loss and option"},
+            "experiments": {**words, "description": "the tuned experiment by the one that it tunes"},
+            "losses": _rows(TUNING_COLUMNS),
         }
     )
 

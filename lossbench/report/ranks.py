@@ -35,7 +35,11 @@ class Ranking:
 def ranked(results: Results) -> Ranking | None:
     """None where there are not two datasets with two losses in common."""
     by_dataset: dict[str, list[dict[str, float]]] = {}
+    tuned = results.outline.tuning.experiments if results.outline.tuning else {}
+    there = {point["experiment"] for point in results.points}
     for point in results.points:
+        if tuned.get(point["experiment"]) in there:
+            continue  # its tuned twin stands for it: the same seeds twice would count for more than they are
         found = {label: results.measured.at("accuracy", point, label) for label in results.labels}
         means = {label: sum(values.values()) / len(values) for label, values in found.items() if values}
         by_dataset.setdefault(identity(point["dataset"]), []).append(means)

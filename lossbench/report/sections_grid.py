@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 from lossbench import stats
 from lossbench.report import ranks, words
 from lossbench.report.analysis import Results
-from lossbench.report.blocks import Block, Prose, Section, Table
+from lossbench.report.blocks import Block, Place, Prose, Section, Table
 from lossbench.report.points import place, points
 
 VERIFICATION = {"tar@0.01": "TAR at FAR 1 %", "eer": "EER", "auc": "AUC"}
@@ -42,6 +42,7 @@ def across_datasets(results: Results) -> Section:
         f"Accuracy in percent, averaged over seeds and points inside each dataset; ranks over N = {n} datasets, 1 the "
         "best. Rank effect: from −1 (always behind the baseline) to 1 (always ahead)."
     )
+    caption += " Where an experiment was tuned, the tuned losses are ranked." if results.outline.tuning else ""
     blocks: list[Block] = [Table.of(rows, left=["loss"], caption=caption)]
     if not found.enough:
         text = f"N = {n} datasets: below {stats.FEWEST_DATASETS} nothing is tested across them, however many seeds."
@@ -59,6 +60,62 @@ def across_datasets(results: Results) -> Section:
     if silent := next((pair.test.reason for pair in found.pairs if pair.test.reason), ""):
         blocks.append(Prose(f"Wilcoxon's test against {results.outline.baseline} is not printed: {silent}."))
     return Section("datasets", title, tuple(blocks))
+
+
+def tuning(results: Results) -> Section:
+    """Every loss as the suite writes it and as it was tuned, with the budget and what was chosen."""
+    budget = results.outline.tuning
+    if budget is None:
+        return Section("tuning", "Tuning", ())
+    several = f"{budget.seeds} seeds each, the first of the experiment" if budget.seeds > 1 else "one seed each"
+    spent = (
+        f"Every loss was given {budget.trials} trials at every point ({several}): the first as the suite writes it, "
+        f"the others at random points of its ranges. {100 * budget.validation:g} % of the training images were held "
+        "out, and the trial with the best mean accuracy on these was chosen; no trial sees the test set. The chosen "
+        "setting is then trained on all training images."
+    )
+    varied = {loss: [f"{name} {axis}" for name, axis in axes.items()] for loss, axes in budget.ranges.items()}
+    listed = "; ".join(f"{loss}: {', '.join(axes) or 'nothing of its own'}" for loss, axes in varied.items())
+    shared = f"the learning rate of every loss {budget.lr}; " if budget.lr else ""
+    blocks: list[Block] = [Prose(spent), Prose(f"Ranges: {shared}{listed}.")]
+    for experiment, frame in by_experiment(results.tuning):
+        found = frame.to_dict("records")
+        rows = with_classes([_tuned_row(row, budget.trials, bool(budget.lr)) for row in found], frame)
+        caption = (
+            f"{experiment}: accuracy on the test set in percent with 95 % intervals, of each loss as it is written and "
+            "as it was tuned; Δ: tuned minus default, paired by seed. Validation: the chosen trial's accuracy on the "
+            "held-out images, which is flattered, as the best of several."
+        )
+        there = budget.experiments[experiment]
+        places = [(Place.of(row), Place.of({**row, "experiment": there})) for row in found]
+        blocks.append(Table.of(rows, left=["loss", "chosen", "trials"], caption=caption, places=places))
+    few = results.tuning[(results.tuning["trials"] < budget.trials)]
+    if len(few):
+        names = ", ".join(
+            f"{loss} ({count})" for loss, count in dict(zip(few["loss"], few["trials"], strict=True)).items()
+        )
+        blocks.append(Prose(f"Losses with fewer trials, as their ranges have no more different settings: {names}."))
+    return Section("tuning", "Tuning", tuple(blocks))
+
+
+def _tuned_row(row: Mapping[str, Any], budget: int, with_lr: bool) -> dict[str, str]:
+    ended = [f"{row['trials']} of {budget}" if row["trials"] < budget else f"{row['trials']}"]
+    ended += [f"{row['failed']} failed"] if row["failed"] else []
+    ended += [f"{row['left']} not run"] if row["left"] else []
+    decided = words.finite(row["trial"])
+    setting = ", ".join([row["chosen"]] * bool(row["chosen"]) + [f"lr={row['lr']:g}"] * (decided and with_lr))
+    as_written = " (as written)" if decided and row["trial"] == 1 else ""
+    return {
+        "loss": row["loss"],
+        "M": str(row["width"]),
+        "default": f"{words.number(row['default'])} {words.interval(row['default_low'], row['default_high'])}",
+        "tuned": f"{words.number(row['tuned'])} {words.interval(row['tuned_low'], row['tuned_high'])}",
+        "Δ points [95 % interval]": words.difference(row, unit=False),
+        "n": str(row["n"]),
+        "chosen": (f"{setting}{as_written}" if decided else "").strip() or words.DASH,
+        "trials": ", ".join(ended),
+        "validation": words.number(row["validation"]),
+    }
 
 
 def _counted(found: ranks.Ranking) -> Iterable[tuple[int, str]]:
