@@ -236,6 +236,7 @@ class Results:
 
         return fired(self)
 
+    @cached_property
     def tuning(self) -> pd.DataFrame:
         """A row a loss and point that was tuned: as written, as tuned, the difference, and what was chosen."""
         from lossbench.report.tuning import tabulated
