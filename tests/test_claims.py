@@ -334,9 +334,15 @@ def test_cases_of_one_statement_are_counted(results, tmp_path, read_suite):
     body = 'better = ["center", "w_softmax[alpha=0.5]", "w_softmax[alpha=2.0]"]\nthan = "softmax"'
     other = claim('equivalent = ["center", "softmax"]').replace('"t"', '"u"')
     suite = read_suite(GRID + claim(body) + other)
-    table = claims(analyse([write_run(suite, tmp_path, truth)])).blocks[0]
+    table, listed = claims(analyse([write_run(suite, tmp_path / "all", truth)])).blocks
     assert table.columns == ("statement", "supported", "contradicted", "undecided", "not run")
     assert table.rows == (("t", "1", "1", "1", "0"), ("u", "1", "0", "0", "0"))
+    assert [row[0] for row in listed.rows] == [found.text for found in suite.outline.claims]
+    run = write_run(suite, tmp_path / "some", lambda cell: None if cell.loss.name == "center" else truth(cell))
+    table, listed = claims(analyse([run])).blocks
+    assert table.rows == (("t", "1", "1", "0", "1"), ("u", "0", "0", "0", "1"))
+    assert [row[0] for row in listed.rows] == ["t (w_softmax[alpha=0.5])", "t (w_softmax[alpha=2.0])"]
+    assert [places[0].loss for places in listed.places] == ["w_softmax[alpha=0.5]", "w_softmax[alpha=2.0]"]
 
 
 def test_every_claim_leads_to_the_cells_that_it_is_about(results):

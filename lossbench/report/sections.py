@@ -101,7 +101,10 @@ def validity(results: Results) -> Section:
 
 
 def claims(results: Results) -> Section:
-    """The claims of the suite with their verdicts."""
+    """The claims of the suite with their verdicts; cases that were not run are counted, not listed."""
+    counted = _statements(results)
+    judged = zip(results.claims.to_dict("records"), results.outline.claims, strict=True)
+    listed = [(row, claim) for row, claim in judged if row["n"] or not counted]
     rows = [
         {
             "claim": row["text"],
@@ -113,18 +116,19 @@ def claims(results: Results) -> Section:
             "evidence": row["evidence"],
             "n needed": words.whole(row["seeds_needed"]),
         }
-        for row in results.claims.to_dict("records")
+        for row, _ in listed
     ]
     caption = (
         "n: paired seeds, or paired rounds for step times; over several widths or numbers of classes values are "
         "averaged inside a seed first. The difference of a trend is its slope, of something unchanged the largest. p "
         "is Holm-adjusted over the claims of a family; n needed: for 80 % chance to decide, if things are as they look."
     )
-    if not rows:
-        return Section("claims", "Claims", (Prose("The suite states no claims."),))
-    places = [claimed(results, claim) for claim in results.outline.claims]
-    table = Table.of(rows, left=["claim", "tested as", "verdict", "evidence"], caption=caption, places=places)
-    return Section("claims", "Claims", (*_statements(results), table))
+    blocks: list[Block] = [*counted]
+    if rows:
+        places = [claimed(results, claim) for _, claim in listed]
+        left = ["claim", "tested as", "verdict", "evidence"]
+        blocks.append(Table.of(rows, left=left, caption=caption, places=places))
+    return Section("claims", "Claims", tuple(blocks) or (Prose("The suite states no claims."),))
 
 
 def _statements(results: Results) -> list[Table]:
@@ -136,7 +140,9 @@ def _statements(results: Results) -> list[Table]:
         return []
     outcomes = ("supported", "contradicted", "undecided", "not run")
     counts = [{"statement": said, **{word: str(came_out[said, word]) for word in outcomes}} for said in statements]
-    caption = "Cases of each statement: an experiment, a loss, a value of an option. They follow one by one."
+    caption = (
+        "Cases of each statement: an experiment, a loss, a value of an option. Those that were run follow one by one."
+    )
     return [Table.of(counts, left=["statement"], caption=caption)]
 
 
