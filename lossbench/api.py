@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lossbench.data import count_classes, data_folder, load_dataset
-from lossbench.errors import DataError, LossbenchError, MissingDataError, RunError, StoreError, SuiteError, nearest
-from lossbench.labels import parse_label
-from lossbench.plan import parse_shard, plan, select, shard, unique
+from lossbench.data import load_dataset
+from lossbench.errors import LossbenchError, RunError, StoreError, SuiteError, nearest
+from lossbench.job import Job, prepare, shorter_profiles, with_data
 from lossbench.registry import Registry
-from lossbench.schema import Cell, Spec, Suite
+from lossbench.schema import Cell
 from lossbench.store import Store, load_records
-from lossbench.suite import read, resolve
-from lossbench.suite_files import locate
-from lossbench.tune import expected, waiting, with_tuned, without_setting
+from lossbench.tune import waiting, without_setting
 
 if TYPE_CHECKING:
     import pandas
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
     from lossbench.forecast import Forecast
     from lossbench.report import Report
 
-__all__ = ["create_backbone", "create_loss", "load_dataset", "load_records", "run"]
+__all__ = ["Job", "create_backbone", "create_loss", "load_dataset", "load_records", "prepare", "run", "with_data"]
 
 FORECAST_STEPS = 50_000  # from here on a run says first how long it will take
 HOUR = 3600
@@ -58,32 +53,6 @@ def create_backbone(name: str, in_shape: tuple[int, int, int], width: int, **opt
 
 
 @dataclass(frozen=True)
-class Job:
-    """A suite made ready: what it means, where its plugins and data are, and its cells."""
-
-    suite: Suite
-    registry: Registry
-    data: Path
-    cells: list[Cell]  # all that the suite means
-    chosen: list[Cell]  # those that the filters leave, one a key
-    filters: Mapping[str, Sequence[Any]]  # as `select` takes them
-
-    def tuned(self, records: Mapping[str, Any]) -> Job:
-        """This job and the tuned cells, as far as the records of its trials decide them."""
-        if not self.suite.outline.tuning:
-            return self
-        suite = with_tuned(self.suite, self.cells, records)
-        cells = plan(suite)
-        return replace(self, suite=suite, cells=cells, chosen=unique(select(cells, **self.filters)))
-
-    def following(self) -> list[Cell]:
-        """The tuned cells that trials have yet to decide, as if every loss came out as it is written."""
-        there = {cell.title for cell in self.cells}
-        cells = select(plan(expected(self.suite)), **self.filters)
-        return [cell for cell in cells if cell.kind == "train" and cell.title not in there]
-
-
-@dataclass(frozen=True)
 class RunResult:
     """How a run ended: the run folder, the statuses of its cells, its report."""
 
@@ -98,46 +67,6 @@ class RunResult:
         return load_records(self.folder)
 
 
-def prepare(
-    suite: str | os.PathLike[str],
-    *,
-    profile: str | None = None,
-    data: str | os.PathLike[str] | None = None,
-    plugins: Sequence[str | os.PathLike[str]] = (),
-    losses: Sequence[str] = (),
-    datasets: Sequence[str] = (),
-    backbones: Sequence[str] = (),
-    widths: Sequence[int] = (),
-    seeds: Sequence[int] = (),
-    shard: str | None = None,
-    progress: Progress = lambda name, done, total: None,
-) -> Job:
-    """Read and plan a suite; nothing is trained. Filters choose cells by label or name, `shard` ("2/8") a part of them.
-
-    Datasets that are read for the first time are prepared, which `progress` hears of.
-    """
-    path = locate(os.fspath(suite))
-    registry = Registry([path.parent, *(Path(folder) for folder in plugins)])
-    folder = data_folder(data)
-    parsed = read(path, registry, _counting(registry, folder), profile)
-    command = ["lossbench", "run", os.fspath(suite)]  # as the user would type it again
-    command += ["--profile", profile] if profile else []
-    command += [part for folder in plugins for part in ("--plugins", os.fspath(folder))]
-    parsed = replace(parsed, outline=replace(parsed.outline, command=shlex.join(command)))
-    parsed = with_data(parsed, registry, folder, progress)
-    if shard and parsed.outline.tuning:
-        raise SuiteError(f"--shard: {path} has [tune], and a tuned cell needs all trials of its loss; run it whole")
-    cells = plan(parsed)
-    wanted: dict[str, Any] = {"losses": losses, "datasets": datasets, "backbones": backbones, "widths": widths}
-    wanted["seeds"] = seeds
-    filters = {**wanted, "losses": _labels(losses, cells, registry)}
-    chosen = select(cells, **filters)
-    if not chosen:
-        asked = "; ".join(f"{key} {', '.join(map(str, value))}" for key, value in wanted.items() if value)
-        raise SuiteError(f"{path}: no cell fits {asked}; `lossbench plan {suite}` shows the cells there are")
-    return Job(parsed, registry, folder, cells, _part(unique(chosen), shard), filters)
-
-
 def predict(job: Job, cells: list[Cell], jobs: int | None = None, server: Server | None = None) -> Forecast:
     """How long these cells will take, from a few real steps of every kind among them."""
     from lossbench.engines import local
@@ -146,17 +75,6 @@ def predict(job: Job, cells: list[Cell], jobs: int | None = None, server: Server
     with local.serving(cells, job.registry) if server is None else contextlib.nullcontext(server) as serving:
         costs = local.probe(serving, kinds(cells), job.registry, job.data)
     return forecast(cells, costs, jobs or available_cores())
-
-
-def shorter_profiles(suite: str | os.PathLike[str], job: Job) -> list[str]:
-    """The profiles of a suite that train fewer steps than this job, the shortest first."""
-    path = locate(os.fspath(suite))
-    steps = {}
-    for name in tomllib.loads(job.suite.text).get("profile", {}):
-        cells = unique(plan(read(path, job.registry, _counting(job.registry, job.data), name)))
-        steps[name] = sum(cell.schedule.steps for cell in cells if cell.kind != "timing")
-    ours = sum(cell.schedule.steps for cell in job.chosen if cell.kind != "timing")
-    return sorted((name for name in steps if steps[name] < ours), key=steps.__getitem__)
 
 
 def run(
@@ -190,8 +108,8 @@ def run(
     """
     _check_engine(engine, address)
     job = prepare(suite, progress=on_prepare, **selection)
-    for name, why in job.suite.outline.missing.items():
-        notify(f"not run: {name}: {why}")
+    for sentence in job.not_run():
+        notify(sentence)
     store = Store(out or Path("runs") / job.suite.outline.name)
     records, damaged = store.scan()
     for name, why in damaged.items():
@@ -307,43 +225,6 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _counting(registry: Registry, folder: Path) -> Callable[[Spec], int]:
-    return lambda spec: count_classes(spec.name, dict(spec.options), registry, folder)
-
-
-def with_data(
-    suite: Suite, registry: Registry, folder: Path, progress: Progress = lambda name, done, total: None
-) -> Suite:
-    """The suite with the version of its data in every cell's key; experiments whose data is not here are set apart."""
-
-    def pinned(dataset: Spec) -> Spec:
-        try:
-            found = load_dataset(dataset.name, data=folder, registry=registry, progress=progress, **dataset.options)
-        except MissingDataError:
-            raise
-        except DataError as error:
-            raise SuiteError(f"{dataset.where}: {error}") from error
-        examples.setdefault(dataset.label, len(found.train))  # a trial has fewer under the same label
-        return replace(dataset, source=found.version)  # the arrays themselves, however they were read
-
-    here, missing = [], {}
-    examples: dict[str, int] = {}
-    for experiment in suite.experiments:
-        try:
-            tasks = tuple((classes, pinned(dataset)) for classes, dataset in experiment.tasks)
-            trials = experiment.trials
-            if trials:  # their images are held out of the same arrays
-                held_out = tuple((classes, pinned(dataset)) for classes, dataset in trials.tasks)
-                trials = replace(trials, tasks=held_out)
-            here.append(replace(experiment, tasks=tasks, trials=trials))
-        except MissingDataError as error:
-            # It is kept and reported: the folder is called as anyone may find it, not as it is called here.
-            missing[experiment.name] = str(error).replace(str(folder), "$LOSSBENCH_DATA")
-    if not here:
-        raise DataError(next(iter(missing.values())))
-    return replace(suite, outline=replace(suite.outline, missing=missing, examples=examples), experiments=tuple(here))
-
-
 def _opening(suite: str | os.PathLike[str], job: Job, expected: Forecast) -> str:
     """How long it will take; beyond an hour, what would take less."""
     from lossbench.forecast import in_words
@@ -365,34 +246,3 @@ def _to_do(cells: list[Cell], records: dict[str, Any], *, force: bool, retry_fai
 def _stopped(cells: list[Cell], records: Mapping[str, Any]) -> bool:
     """Whether a run that fails fast has met a cell that did not finish."""
     return not all(cell.key in records and finished(cell, records[cell.key]["status"]) for cell in cells)
-
-
-def _part(cells: list[Cell], written: str | None) -> list[Cell]:
-    if written is None:
-        return cells
-    try:
-        part, parts = parse_shard(written)
-    except ValueError as error:
-        raise SuiteError(f"--shard: {error}") from error
-    return shard(cells, part, parts)
-
-
-def _labels(written: Sequence[str], cells: Sequence[Cell], registry: Registry) -> list[str]:
-    """What `-l` means, as labels of the plan: a bare name stands for all its variants, options narrow it down."""
-    known = {spec.label: spec for cell in cells if cell.kind != "trial" for spec in cell.losses}
-    labels: list[str] = []
-    for text in written:
-        try:
-            name, options = parse_label(text)
-        except ValueError as error:
-            raise SuiteError(f"--loss: {error}") from error
-        wanted = resolve(registry, "loss", name, options)
-        found = [
-            label
-            for label, spec in known.items()
-            if spec.name == name and all(spec.options[key] == wanted.options[key] for key in options)
-        ]
-        if not found:
-            raise SuiteError(f"--loss: no cell of this suite has the loss '{text}'; {nearest(text, known)}")
-        labels += found
-    return labels

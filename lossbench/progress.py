@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lossbench.schema import Cell
 
 if TYPE_CHECKING:
-    from lossbench.api import Job
     from lossbench.engines.local import Event
+    from lossbench.job import Job
 
 
 HELD = "waiting: another run on this folder holds the cells that are left (stopped with Ctrl-Z? `fg` lets it go on)"

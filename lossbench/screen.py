@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from lossbench.api import Job, RunResult
+    from lossbench.api import RunResult
     from lossbench.check import Finding
     from lossbench.data.fetch import Check, State
     from lossbench.data.sources import Source
     from lossbench.forecast import Forecast
+    from lossbench.job import Job
     from lossbench.report import Report
     from lossbench.report.compare import Comparison
     from lossbench.schema import Cell
@@ -116,8 +117,8 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
         more = sum(cell.schedule.steps for cell in following)
         names = ", ".join(dict.fromkeys(cell.experiment for cell in following))
         click.echo(f"then {len(following)} tuned cells, {more:,} steps at most ({names}), with what the trials choose")
-    for name, why in outline.missing.items():
-        click.echo(f"not run: {name}: {why}")
+    for sentence in job.not_run():
+        click.echo(sentence)
     warm = [cell for cell in job.chosen if cell.kind == "warm"]
     users = [cell for cell in job.chosen if cell.warm and cell.kind in SCORED]
     if warm:

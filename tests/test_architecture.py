@@ -25,6 +25,7 @@ TORCH_FREE = [
     "report.sections",
     "report.render",
     "cli",
+    "job",
     "api",
 ]
 
@@ -89,6 +90,10 @@ def imports_of(path: Path) -> set[str]:
                 "timing",
                 "trainee",
             ],
+        ),
+        (
+            "job",
+            ["data", "errors", "labels", "plan", "registry", "schema", "suite", "suite_files", "tune"],
         ),
         ("report/blocks", []),
         ("report/words", []),
