@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lossbench import stats
+from lossbench.stats.exact import ranked
 
 A = [0.912, 0.918, 0.909, 0.921, 0.915]
 B = [0.905, 0.913, 0.907, 0.911, 0.909]
@@ -235,3 +236,9 @@ def test_seeds_for_equivalence_are_the_fewest_that_do():
 )
 def test_a_claim_has_one_of_three_words(p, right_way, word):
     assert stats.claim_verdict(p, right_way) == word
+
+
+def test_ranks_are_those_of_scipy_ties_included():
+    rng = np.random.default_rng(0)
+    for values in (rng.normal(size=20), rng.integers(0, 4, 30).astype(float), np.zeros(5), np.array([])):
+        assert np.array_equal(ranked(values), scipy.stats.rankdata(values))

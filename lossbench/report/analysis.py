@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -260,7 +261,7 @@ class Results:
         for run in self.runs:
             try:
                 return Store(run).correct(key)
-            except (OSError, KeyError, ValueError):
+            except (OSError, KeyError, ValueError, BadZipFile):
                 continue
         raise StoreError(f"{key}: its correctness bits are in none of the runs")
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
-from lossbench.stats.exact import Exact, rank_biserial, signed_rank
+from lossbench.stats.exact import Exact, rank_biserial, ranked, signed_rank
 from lossbench.stats.pairs import LEVEL, holm
 
 FEWEST_DATASETS = 5  # below this the F approximation is off, and ranks say little
@@ -98,8 +98,8 @@ def friedman_of_ranks(ranks: ArrayLike, datasets: int, *, tied: float = 0.0) -> 
     f = (datasets - 1) * chi2 / room if room > 1e-9 * datasets else math.inf  # all datasets rank alike
     if datasets < FEWEST_DATASETS or k < 3:
         return Friedman(datasets, mean, chi2, math.nan, f, math.nan)
-    chi2_p = float(scipy.stats.chi2.sf(chi2, k - 1))
-    return Friedman(datasets, mean, chi2, chi2_p, f, float(scipy.stats.f.sf(f, k - 1, (k - 1) * (datasets - 1))))
+    chi2_p = float(scipy.special.chdtrc(k - 1, chi2))
+    return Friedman(datasets, mean, chi2, chi2_p, f, float(scipy.special.fdtrc(k - 1, (k - 1) * (datasets - 1), f)))
 
 
 def critical_difference(losses: int, datasets: int, level: float = LEVEL) -> float:
@@ -117,7 +117,9 @@ def nemenyi(table: DatasetMeans, *, higher_is_better: bool = True) -> NDArray[np
     ranks = average_ranks(table, higher_is_better=higher_is_better)
     n, k = table.means.shape
     apart = np.abs(ranks[:, None] - ranks) / math.sqrt(k * (k + 1) / (6 * n))
-    p: NDArray[np.float64] = scipy.stats.studentized_range.sf(apart * math.sqrt(2), k, math.inf)
+    from scipy.stats import studentized_range  # takes a second to import, for what few reports have
+
+    p: NDArray[np.float64] = studentized_range.sf(apart * math.sqrt(2), k, math.inf)
     return np.minimum(p, 1.0)
 
 
@@ -166,9 +168,10 @@ def pairwise(table: DatasetMeans, level: float = LEVEL, *, baseline: str | None 
 def _ranks(table: DatasetMeans, higher_is_better: bool) -> NDArray[np.float64]:
     scale = float(np.abs(table.means).max()) or 1.0
     rounded = np.round(table.means / scale, 12)  # means of the same seeds in another order are ties
-    ranks: NDArray[np.float64] = scipy.stats.rankdata(-rounded if higher_is_better else rounded, axis=1)
-    return ranks
+    return np.array([ranked(row) for row in (-rounded if higher_is_better else rounded)])
 
 
 def _nemenyi_quantile(losses: int, level: float) -> float:
-    return float(scipy.stats.studentized_range.ppf(1 - level, losses, math.inf)) / math.sqrt(2)
+    from scipy.stats import studentized_range
+
+    return float(studentized_range.ppf(1 - level, losses, math.inf)) / math.sqrt(2)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from numpy.typing import ArrayLike
 
 from lossbench.stats.pairs import LEVEL, spread
@@ -26,7 +26,7 @@ def prediction_interval(values: ArrayLike, level: float = LEVEL, *, resolution: 
     s = len(sample)
     if s < FEWEST_FOR_PREDICTION:
         return math.nan, math.nan
-    half = float(scipy.stats.t.ppf(1 - level / 2, s - 1)) * spread(sample, resolution) * math.sqrt(1 + 1 / s)
+    half = float(scipy.special.stdtrit(s - 1, 1 - level / 2)) * spread(sample, resolution) * math.sqrt(1 + 1 / s)
     return float(sample.mean()) - half, float(sample.mean()) + half
 
 

@@ -73,7 +73,7 @@ def main() -> None:
         write_run(api.with_data(parsed, registry, data.data_folder()), folder / "runs" / "many", truth, total=600)
         print("| figure | seconds | of CPU | wanted | MiB | wanted |\n|---|---:|---:|---:|---:|---:|")
         for arguments, wanted in (
-            (["plan", "many.toml", "--no-forecast"], 2),
+            (["plan", "many.toml", "--no-forecast", "--out", "new"], 2),
             (["status", "many"], 3),
             (["report", "many"], 15),
         ):
