@@ -21,10 +21,12 @@ from lossbench.screen import DONE, UNFINISHED
 def report(runs: tuple[str, ...], reports: str, check: bool, formats: tuple[str, ...]) -> int:
     """Write the report of RUN… (run folders, or names of suites run here) again from their records."""
     from lossbench.report import differing, write
+    from lossbench.store import uncollected
 
     folders = [run_folder(run) for run in runs]
     if not check:
-        screen.show_report(write(folders, reports, formats))
+        with uncollected():  # what a report holds is no garbage before it is shown
+            screen.show_report(write(folders, reports, formats))
         return DONE
     wrong = differing(folders, reports, formats)
     for name, how in wrong.items():

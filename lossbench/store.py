@@ -12,6 +12,7 @@ runs/NAME/set_aside/            what was found damaged or replaced: never truste
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import io
 import json
@@ -101,11 +102,12 @@ class Store:
             return {}, {}
         except OSError as error:
             raise StoreError(f"{self.cells}: cannot be read ({error.strerror})") from error
-        for entry in entries:
-            try:
-                sound[entry.name] = _sound_record(entry.path)
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                damaged[entry.name] = _why(error)
+        with uncollected():
+            for entry in entries:
+                try:
+                    sound[entry.name] = _sound_record(entry.path)
+                except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                    damaged[entry.name] = _why(error)
         return sound, damaged
 
     def read(self, key: str) -> dict[str, Any] | None:
@@ -198,6 +200,18 @@ class Store:
         except OSError as error:
             place = error.filename or self.root
             raise StoreError(f"{place}: cannot be written ({error.strerror}); finished cells are safe") from error
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Work that makes much and throws little away: looking for garbage there takes a quarter of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _seeds(cells: Sequence[Cell]) -> dict[str, int]:

@@ -109,7 +109,7 @@ def imports_of(path: Path) -> set[str]:
         ("report/data", ["report", "stats"]),
         ("report/tex", ["report"]),
         ("report/compare", ["errors", "metrics", "report"]),
-        ("cli_report", ["errors", "report", "screen"]),
+        ("cli_report", ["errors", "report", "screen", "store"]),
         ("report/guards", ["report", "stats"]),
         ("report/sections", ["report", "stats"]),
         ("report/sections_grid", ["report", "stats"]),

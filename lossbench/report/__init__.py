@@ -71,6 +71,13 @@ def rendered(
     runs: Sequence[str | os.PathLike[str]], formats: Sequence[str] = ()
 ) -> tuple[list[Section], dict[str, bytes]]:
     """What the report of these runs says, and the contents of its files by name."""
+    from lossbench.store import uncollected
+
+    with uncollected():
+        return _rendered(runs, formats)
+
+
+def _rendered(runs: Sequence[str | os.PathLike[str]], formats: Sequence[str]) -> tuple[list[Section], dict[str, bytes]]:
     from lossbench.report import data, render, tex
     from lossbench.report.analysis import analyse
     from lossbench.report.sections import sections

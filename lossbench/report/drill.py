@@ -85,10 +85,12 @@ class Drill:
         return dict(zip(keys, frame[names].to_dict("records"), strict=True))
 
     @cached_property
-    def _by_experiment(self) -> dict[str, list[tuple[Place, int]]]:
-        found: dict[str, list[tuple[Place, int]]] = {}
+    def _by_loss(self) -> dict[tuple[str, str | None], list[tuple[Place, int]]]:
+        """The groups of a loss of an experiment, and under None all of the experiment."""
+        found: dict[tuple[str, str | None], list[tuple[Place, int]]] = {}
         for place, index in self.groups.items():
-            found.setdefault(place.experiment, []).append((place, index))
+            for loss in {place.loss, None}:
+                found.setdefault((place.experiment, loss), []).append((place, index))
         return found
 
     def _of(self, asked: Place) -> list[int]:
@@ -96,7 +98,7 @@ class Drill:
         if asked in self.groups:
             return [self.groups[asked]]
         wanted = {name: value for name, value in vars(asked).items() if value is not None}
-        known = self._by_experiment.get(asked.experiment, [])
+        known = self._by_loss.get((asked.experiment, asked.loss), [])
         return [index for place, index in known if all(getattr(place, name) == wanted[name] for name in wanted)]
 
     def _told(self, section: Section, table: Table, row: Sequence[str]) -> list[Place]:
@@ -104,7 +106,7 @@ class Drill:
         said = dict(zip(table.columns, row, strict=True))
         experiment = said.get("experiment") or table.caption.partition(":")[0]
         width, classes = (leading_number(said.get(name, "")) for name in ("M", "C"))
-        if experiment not in self._by_experiment or width is None or "loss" not in said:
+        if (experiment, None) not in self._by_loss or width is None or "loss" not in said:
             return []
         kind = "timing" if any(column.startswith("step time") for column in table.columns) else "train"
         place = Place(experiment, None if kind == "timing" else said["loss"], int(width), kind=kind)

@@ -15,6 +15,7 @@ from lossbench.report.figures.style import INK, WIDTH, Drawing, Look, counted, h
 from lossbench.report.series import order, told, varied
 
 MOST_PANELS = 6
+MOST_DOTS = 300  # of a panel, before there are fewer panels
 
 
 def seed_dots(results: Results, experiment: str) -> Drawing | None:
@@ -25,7 +26,8 @@ def seed_dots(results: Results, experiment: str) -> Drawing | None:
         return None
     points = [group for _, group in trained.groupby(POINT, sort=False)]
     labels = order(results, trained["label"])
-    most = MOST_PANELS if len(labels) <= 12 else MOST_PANELS // 2
+    many = len(labels) > 12 or len(labels) * trained["seed"].nunique() > MOST_DOTS
+    most = MOST_PANELS // 2 if many else MOST_PANELS
     shown = points if len(points) <= most else _spread(points, most)
     look = looks(results.labels)
     main = results.main.set_index([*POINT, "loss"])
