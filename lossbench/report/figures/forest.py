@@ -21,7 +21,7 @@ from lossbench.report.analysis import METRICS, Results
 from lossbench.report.figures.style import BAND, GRID, INK, LINE, SOFT, WIDTH, Drawing, Look, counted, looks, signed
 
 MOST_ROWS = 40  # of a panel
-MOST_TOTAL = 60  # of a figure: a page and a bit
+MOST_TOTAL = 80  # of a figure: a page and a half
 LEAST_ROWS = 3  # of a panel, when all must give way
 ROW = 0.235  # inches
 
