@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.labels import parse_label
-from lossbench.ranges import Choices, Range, RangeError
+from lossbench.ranges import Range, RangeError, Space
 from lossbench.registry import Registry
 from lossbench.schema import Budget, Experiment, Spec, Trials
 from lossbench.text import ChoicesText, Tune
@@ -16,7 +16,6 @@ from lossbench.trials import settings
 from lossbench.tune import SUFFIX
 
 Path = Sequence[Any]
-Space = dict[str, Range | Choices]
 
 
 class Names(Protocol):
@@ -90,7 +89,7 @@ def _stated(
     tune: Tune, tuned: Sequence[Experiment], names: Names, origin: Callable[[Path], Path], *, whole: bool
 ) -> dict[str, Space]:
     """The ranges that the suite states itself, by the name of the loss."""
-    found = {}
+    found: dict[str, Space] = {}
     present = {spec.name for each in tuned for spec in each.losses}
     for name, written in tune.ranges.items():
         place = origin(["ranges", name])

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lossbench.errors import StoreError
+from lossbench.store import uncollected
 
 if TYPE_CHECKING:
     from lossbench.report.blocks import Section
@@ -67,17 +68,11 @@ def differing(
     return found
 
 
+@uncollected()
 def rendered(
     runs: Sequence[str | os.PathLike[str]], formats: Sequence[str] = ()
 ) -> tuple[list[Section], dict[str, bytes]]:
     """What the report of these runs says, and the contents of its files by name."""
-    from lossbench.store import uncollected
-
-    with uncollected():
-        return _rendered(runs, formats)
-
-
-def _rendered(runs: Sequence[str | os.PathLike[str]], formats: Sequence[str]) -> tuple[list[Section], dict[str, bytes]]:
     from lossbench.report import data, render, tex
     from lossbench.report.analysis import analyse
     from lossbench.report.sections import sections

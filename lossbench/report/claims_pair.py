@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import scipy.special
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 # A claim on its way to a verdict: numbers, `judge` (Holm's p → verdict, evidence), `needed` (family → seeds).
 Row = dict[str, Any]
+Judge = Callable[[float], tuple[str, str]]
 
 
 def pair(results: Results, claim: Claim) -> Row:
@@ -62,19 +64,18 @@ def _better(claim: Claim, found: Contrast) -> Row:
         return stats.claim_verdict(p_holm, right_way), stats.verdict(p_holm, found.tost_p)
 
     # Where the two are equivalent no number of seeds would show one to be better.
-    return {"judge": judge, "needed": lambda family: None if found.tost_p < stats.LEVEL else _needed(found, family)}
+    return {
+        "judge": judge,
+        "needed": lambda family: None if found.tost_p < stats.LEVEL else seeds(found.dz, found.n, family),
+    }
 
 
 def _equivalence(found: Contrast, past: float, band: float, margin: float) -> Row:
     """Two losses are equivalent: the interval lies inside the margin; contradicted where it lies outside."""
     inside = found.tost_p < past if found.n >= stats.FEWEST_SEEDS else False
 
-    def judge(p: float) -> tuple[str, str]:
-        if found.n < stats.FEWEST_SEEDS:
-            return "undecided", too_few(found.n)
-        word = stats.claim_verdict(p, inside)
-        words = {"supported": "90 % interval within", "contradicted": "95 % interval outside"}
-        return word, f"{words.get(word, 'interval not clearly within or outside')} ±{margin:g} {found.unit}".rstrip()
+    words = ("90 % interval within", "95 % interval outside", "interval not clearly within or outside")
+    judge = _by_margin(found, inside, words, f"±{margin:g}")
 
     def needed(_: int) -> int | None:
         fewest = stats.seeds_for_equivalence(band / found.sd) if found.sd > 0 else None
@@ -87,13 +88,12 @@ def _equivalence(found: Contrast, past: float, band: float, margin: float) -> Ro
 def _not_worse(found: Contrast, p: float, margin: float) -> Row:
     """One loss is as good as another but for the margin: contradicted where it is worse by more than that."""
     holds = p < 0.5
-
-    def judge(p_holm: float) -> tuple[str, str]:
-        if found.n < stats.FEWEST_SEEDS:
-            return "undecided", too_few(found.n)
-        word = stats.claim_verdict(p_holm, holds)
-        words = {"supported": "90 % interval: worse by less than", "contradicted": "95 % interval: worse by more than"}
-        return word, f"{words.get(word, 'may be worse by more or less than')} {margin:g} {found.unit}".rstrip()
+    words = (
+        "90 % interval: worse by less than",
+        "95 % interval: worse by more than",
+        "may be worse by more or less than",
+    )
+    judge = _by_margin(found, holds, words, f"{margin:g}")
 
     def needed(family: int) -> int | None:
         quantile = float(scipy.special.stdtrit(found.n - 1, 1 - p))  # (Δ + margin)/(SD/√n), whichever way is better
@@ -101,6 +101,19 @@ def _not_worse(found: Contrast, p: float, margin: float) -> Row:
 
     shown = p if holds or math.isnan(p) else min(1.0, 2 * (1 - p))
     return {"p": shown, "judge": judge, "needed": needed}
+
+
+def _by_margin(found: Contrast, holds: bool, words: tuple[str, str, str], bound: str) -> Judge:
+    """Whether a margin is kept, and the words for it: supported, contradicted, undecided."""
+
+    def judge(p_holm: float) -> tuple[str, str]:
+        if found.n < stats.FEWEST_SEEDS:
+            return "undecided", too_few(found.n)
+        word = stats.claim_verdict(p_holm, holds)
+        said = dict(zip(("supported", "contradicted", "undecided"), words, strict=True))[word]
+        return word, f"{said} {bound} {found.unit}".rstrip()
+
+    return judge
 
 
 def points_of(results: Results, claim: Claim) -> list[Point]:
@@ -118,10 +131,6 @@ def rounds_of(results: Results, claim: Claim, label: str) -> list[float]:
     """
     cells = [rounds[label] for point, rounds in results.timings() if covers(claim, point) and label in rounds]
     return [math.exp(sum(map(math.log, times)) / len(times)) for times in zip(*cells, strict=False)]
-
-
-def _needed(found: Contrast, family: int) -> int | None:
-    return seeds(found.dz, found.n, family)
 
 
 def seeds(dz: float, n: int, family: int) -> int | None:
