@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lossbench.data import load_dataset
+from lossbench.engines import available_cores
 from lossbench.errors import LossbenchError, RunError, StoreError, SuiteError, nearest
 from lossbench.job import Job, prepare, shorter_profiles, with_data
 from lossbench.registry import Registry
@@ -218,11 +219,6 @@ def _check_engine(engine: str, address: str | None) -> None:
         ray.check(address)
     elif engine != "local":
         raise LossbenchError(f"there is no engine '{engine}'; {nearest(engine, ('local', 'ray'))}")
-
-
-def available_cores() -> int:
-    """The cores that this process may use, which a container may have limited."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _opening(suite: str | os.PathLike[str], job: Job, expected: Forecast) -> str:

@@ -79,13 +79,18 @@ def read(written: Any, parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str,
     return found
 
 
+def rising(low: float, high: float) -> tuple[float, float]:
+    """The ends of a range, if they are in order."""
+    if not low < high:
+        raise ValueError(f"must rise from its low to its high end, got {low:g} and {high:g}")
+    return low, high
+
+
 def _one(given: Any, parse: Callable[[Any], Any]) -> Range | Choices:
     if isinstance(given, tuple):
         if len(given) != 2 or not all(_is_number(end) for end in given):
             raise ValueError(f"must be a range of two numbers, got {given!r}")
-        low, high = (parse(end) for end in given)
-        if not low < high:
-            raise ValueError(f"must rise from its low to its high end, got {low:g} and {high:g}")
+        low, high = rising(*(parse(end) for end in given))
         whole = not _takes(parse, low + 0.5)
         return Range(low, high, whole=whole, logarithmic=low > 0 and high / low >= FACTOR)
     if isinstance(given, list):

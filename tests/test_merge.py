@@ -316,7 +316,6 @@ def sharded(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_shards_merged_are_the_whole_run_to_the_bit_and_can_be_reported(sharded, lossbench, tmp_path):
     counts = [len(list((sharded / name / "cells").iterdir())) for name in ("s1", "s2", "whole")]
     assert counts == [3, 3, 6]
@@ -332,7 +331,6 @@ def test_shards_merged_are_the_whole_run_to_the_bit_and_can_be_reported(sharded,
     assert (tmp_path / "a/comparisons.csv").read_bytes() == (tmp_path / "b/comparisons.csv").read_bytes()
 
 
-@pytest.mark.slow
 def test_a_shard_trains_its_part_writes_no_report_and_may_be_empty(lossbench, tmp_path):
     (tmp_path / "suite.toml").write_text(SMALL)
     planned = lossbench("plan", "suite.toml", "--shard", "1/2", "--no-forecast")

@@ -71,7 +71,6 @@ def test_the_plugin_files_travel_and_nothing_else(tmp_path):
     assert len(there.folders) == 2
 
 
-@pytest.mark.slow
 def test_a_cell_comes_to_the_same_as_locally(tmp_path, scratch):
     write_loss(tmp_path, "mine", "if self.calls == 1: print('hello from', __file__)")
     cell, registry = planned(tmp_path, ONE)
@@ -85,7 +84,6 @@ def test_a_cell_comes_to_the_same_as_locally(tmp_path, scratch):
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_cell_that_goes_wrong_speaks_of_the_users_files(tmp_path, scratch):
     write_loss(tmp_path, "mine", "if len(labels) > 2: raise RuntimeError('no way')")
     cell, registry = planned(tmp_path, ONE)
@@ -101,7 +99,6 @@ def test_a_cell_that_goes_wrong_speaks_of_the_users_files(tmp_path, scratch):
     assert message["record"]["error"].endswith(f"its log: /home/me/run/logs/{cell.key}.log")
 
 
-@pytest.mark.slow
 def test_limits_are_kept_on_the_node(tmp_path):
     write_loss(tmp_path, "mine", "if len(labels) > 2: time.sleep(600)")
     cell, registry = planned(tmp_path, ONE)
@@ -109,7 +106,6 @@ def test_limits_are_kept_on_the_node(tmp_path):
     assert (message["record"]["status"], message["record"]["error"]) == ("timeout", "killed after 1 seconds")
 
 
-@pytest.mark.slow
 def test_the_first_cell_is_not_charged_for_loading_torch(tmp_path):
     write_loss(tmp_path, "mine", "pass")
     cell, registry = planned(tmp_path, ONE)
@@ -118,7 +114,6 @@ def test_the_first_cell_is_not_charged_for_loading_torch(tmp_path):
     assert message["record"]["status"] == "done", message["record"]["error"]
 
 
-@pytest.mark.slow
 def test_another_attempt_goes_on_from_the_state_that_was_sent(tmp_path):
     write_loss(tmp_path, "mine", "time.sleep(0.03)")
     cell, registry = planned(tmp_path, SLOWLY)
@@ -130,7 +125,6 @@ def test_another_attempt_goes_on_from_the_state_that_was_sent(tmp_path):
     assert result(resumed["record"]) == result(whole["record"])
 
 
-@pytest.mark.slow
 def test_whoever_stops_the_task_stops_the_cell(tmp_path, scratch):
     marker = tmp_path / "pid"
     write_loss(tmp_path, "mine", f"open({str(marker)!r}, 'w').write(str(os.getpid())); time.sleep(0.05)")

@@ -18,7 +18,7 @@ from lossbench.plan import plan
 from lossbench.schema import result
 
 
-class InterruptedHere(Exception):  # noqa: N818
+class InterruptedHere(Exception):  # noqa: N818  # it is no error
     """Stands for a kill: it comes between two steps."""
 
 

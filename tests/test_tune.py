@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import SMALL, write_loss
-from hypothesis import given
-from hypothesis import strategies as st
-from synthetic import Truth, noise, write_run
+from conftest import SMALL
+from synthetic import noise
 
 from lossbench import api, train, tune
 from lossbench.data import data_folder, load_dataset
-from lossbench.errors import LossbenchError, PluginError, SuiteError
-from lossbench.merge import merge
-from lossbench.plan import plan, select, unique
-from lossbench.ranges import Choices, Range
-from lossbench.registry import Plugin, Registry
-from lossbench.report.analysis import analyse
-from lossbench.schema import Cell, Outline, Spec
-from lossbench.store import Store, load_records
-from lossbench.trials import settings
+from lossbench.errors import SuiteError
+from lossbench.plan import plan, select
+from lossbench.schema import Cell, Outline
 
 RANGES = "ranges = { w_softmax = { alpha = [0.1, 2.0] } }\n"
 TUNED = SMALL.replace('"w_softmax"]', '"w_softmax", "cosface[s=16.0]"]').replace("seeds = 2", "seeds = 3") + (
@@ -49,147 +39,10 @@ trials = 2
 validation = 0.25
 lr = [0.005, 0.2]
 """
-LOSS = Spec("arcface", {"s": 64.0, "m": 0.5}, "arcface", "hash")
-LR = Range(0.005, 0.2, logarithmic=True)
 
 
 def trials_of(cells: list[Cell]) -> list[Cell]:
     return [cell for cell in cells if cell.kind == "trial"]
-
-
-# ---- which settings are tried ----------------------------------------------------------------------------------------
-
-
-def test_every_loss_is_tried_as_often_and_first_as_it_is_written(read_suite):
-    (experiment,) = read_suite(TUNED).experiments
-    found = experiment.trials.settings
-    assert {label: len(mine) for label, mine in found.items()} == {"softmax": 4, "w_softmax": 4, "cosface[s=16.0]": 4}
-    for loss in experiment.losses:
-        first = found[loss.label][0]
-        assert (first.loss.options, first.lr) == (loss.options, experiment.schedule.lr)
-        assert len({(tuple(each.loss.options.items()), each.lr) for each in found[loss.label]}) == 4
-
-
-def test_an_option_that_the_suite_writes_down_is_not_tuned(read_suite):
-    mine = read_suite(TUNED).experiments[0].trials.settings["cosface[s=16.0]"]
-    assert {each.loss.options["s"] for each in mine} == {16.0}
-    assert len({each.loss.options["m"] for each in mine}) == 4
-    assert len({each.lr for each in mine}) == 4
-
-
-@given(trials=st.integers(2, 40), label=st.sampled_from(["arcface", "arcface[k=1]", "other"]))
-def test_trials_lie_within_their_ranges_have_three_digits_and_are_always_the_same(trials, label):
-    space = {"s": Range(4.0, 64.0, logarithmic=True), "m": Range(0.1, 0.6)}
-    loss = replace(LOSS, label=label)
-    found = settings(loss, space, 0.02, LR, trials)
-    assert found == settings(loss, space, 0.02, LR, trials)
-    assert found == settings(loss, space, 0.02, LR, trials + 7)[:trials]  # a larger budget keeps what was tried
-    assert len(found) == trials
-    for each in found[1:]:
-        assert 4 <= each.loss.options["s"] <= 64
-        assert 0.1 <= each.loss.options["m"] <= 0.6
-        assert 0.005 <= each.lr <= 0.2
-        for value in (*each.loss.options.values(), each.lr):
-            assert value == float(f"{value:.3g}")
-
-
-def test_two_losses_are_tried_at_different_points():
-    one, other = (settings(replace(LOSS, label=name), {}, 0.02, LR, 5) for name in ("arcface", "cosface"))
-    assert not {each.lr for each in one[1:]} & {each.lr for each in other[1:]}
-
-
-def test_the_trials_of_a_loss_stay_what_they_are_from_version_to_version():
-    found = settings(LOSS, {"s": Range(4.0, 64.0, logarithmic=True), "m": Range(0.1, 0.6)}, 0.02, LR, 4)
-    assert [(each.loss.options["s"], each.loss.options["m"], each.lr) for each in found] == PINNED
-
-
-PINNED = [(64.0, 0.5, 0.02), (23.8, 0.271, 0.0345), (5.96, 0.438, 0.0722), (47.7, 0.105, 0.0165)]
-
-
-@pytest.mark.parametrize(("axis", "middle"), [(Range(1.0, 100.0, logarithmic=True), 10.0), (Range(0.0, 5.0), 2.5)])
-def test_values_are_spread_evenly_over_a_range_or_over_its_magnitudes(axis, middle):
-    found = [each.loss.options["s"] for each in settings(LOSS, {"s": axis}, 0.02, None, 257)[1:]]
-    assert abs(np.mean(np.array(found) < middle) - 0.5) < 0.02
-    quarter = axis.at(0.25)
-    assert abs(np.mean(np.array(found) < quarter) - 0.25) < 0.02
-
-
-def test_two_axes_do_not_go_together():
-    space = {"s": Range(0.0, 1.0), "m": Range(0.0, 1.0), "r": Range(0.0, 1.0), "t": Range(0.0, 1.0)}
-    loss = replace(LOSS, options=dict.fromkeys(space, 0.5))
-    found = [list(each.loss.options.values()) for each in settings(loss, space, 0.02, None, 65)[1:]]
-    correlation = np.corrcoef(np.array(found).T) - np.eye(4)
-    assert np.abs(correlation).max() < 0.35
-
-
-def test_a_range_of_an_int_gives_all_its_whole_numbers_equally_often():
-    counts = np.bincount([Range(1, 4, whole=True).at((share + 0.5) / 400) for share in range(400)])
-    assert counts.tolist() == [0, 100, 100, 100, 100]
-    assert isinstance(Range(1, 4, whole=True).at(0.3), int)
-
-
-def test_a_space_with_fewer_points_than_trials_gives_each_once():
-    loss = Spec("l_softmax", {"m": 4, "form": "a"}, "l_softmax", "hash")
-    found = settings(loss, {"m": Range(1, 4, whole=True), "form": Choices(("a", "b"))}, 0.02, None, 50)
-    assert len(found) == 8
-    assert {(each.loss.options["m"], each.loss.options["form"]) for each in found} == {
-        (m, form) for m in (1, 2, 3, 4) for form in "ab"
-    }
-    assert settings(loss, {}, 0.02, None, 50) == (found[0],)
-
-
-def test_ranges_are_read_from_the_file_alone_and_know_ints_magnitudes_and_choices(tmp_path):
-    path = write_loss(tmp_path, "mine", "pass")
-    text = path.read_text().replace("level: float = 1.0", 'level: float = 1.0, k: int = 2, form: str = "a"')
-    path.write_text(text + 'RANGES = {"level": (0.1, 2), "k": (1, 9), "form": ["a", "b"]}\nraise SystemExit\n')
-    assert Plugin("loss", "mine", path).ranges == {
-        "level": Range(0.1, 2.0, logarithmic=True),
-        "k": Range(1, 9, whole=True),
-        "form": Choices(("a", "b")),
-    }
-
-
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        ('{"levle": (0.1, 2.0)}', "RANGES: unknown option 'levle'; did you mean 'level'?"),
-        ('{"level": (2.0, 0.1)}', "RANGES['level']: must rise from its low to its high end, got 2 and 0.1"),
-        ('{"level": (0.1, 1.0, 2.0)}', "RANGES['level']: must be a range of two numbers"),
-        ('{"level": 0.1}', "RANGES['level']: must be a range (low, high) or a list of choices, got 0.1"),
-        ('{"level": [1.0, 1.0]}', "RANGES['level']: must be two or more different choices"),
-        ('{"level": ["a", "b"]}', "RANGES['level']: must be float, got 'a'"),
-        ("[1, 2]", "RANGES: must map options to ranges"),
-        ('{"level": (0.1, float("2"))}', "RANGES must be a literal"),
-    ],
-)
-def test_ranges_that_make_no_sense_are_one_sentence(tmp_path, written, expected):
-    path = write_loss(tmp_path, "mine", "pass")
-    path.write_text(path.read_text() + f"RANGES = {written}\n")
-    with pytest.raises(PluginError) as refused:
-        _ = Plugin("loss", "mine", path).ranges
-    assert expected in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("name", Registry().names("loss"))
-def test_every_built_in_loss_accepts_the_ends_of_its_ranges(name, registry):
-    plugin = registry.find("loss", name)
-    for option, axis in plugin.ranges.items():
-        for end in (axis.low, axis.high) if isinstance(axis, Range) else axis.values:
-            plugin.load()(4, 3, **{option: end})
-    lows = {option: axis.at(0.0) for option, axis in plugin.ranges.items()}
-    highs = {option: axis.at(1.0) for option, axis in plugin.ranges.items()}
-    plugin.load()(4, 3, **lows)
-    plugin.load()(4, 3, **highs)
-
-
-def test_check_finds_a_range_whose_corner_the_loss_refuses(tmp_path):
-    from lossbench.check import check
-
-    path = write_loss(tmp_path, "mine", "pass", constructor='if level > 5: raise ValueError("level is at most 5")')
-    path.write_text(path.read_text() + 'RANGES = {"level": (1.0, 6.0)}\n')
-    found = {finding.property: finding for finding in check(Plugin("loss", "mine", path))}["ranges"]
-    assert (found.status, found.sentence) == ("fail", "level=6.0, within RANGES, is refused: level is at most 5")
 
 
 # ---- what a trial is -------------------------------------------------------------------------------------------------
@@ -455,155 +308,3 @@ def test_a_claim_may_be_about_the_tuned_experiment(read_suite):
 def test_the_outline_survives_its_way_through_a_file(read_suite):
     outline = read_suite(TUNED).outline
     assert Outline.from_json(json.loads(json.dumps(outline.to_json()))) == outline
-
-
-# ---- a whole run -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A tuned suite, run: its folder, and how the run ended."""
-    folder = tmp_path_factory.mktemp("tuned")
-    (folder / "suite.toml").write_text(TUNED.replace("steps = 6", "steps = 12"))
-    result = api.run(folder / "suite.toml", out=folder / "run", reports=folder / "reports")
-    return folder, result
-
-
-def test_one_command_runs_trials_then_tuned_cells_and_the_same_again_does_nothing(whole):
-    folder, result = whole
-    assert result.unfinished == []
-    frame = load_records(folder / "run")
-    assert frame.groupby("experiment").size().to_dict() == {"digits": 9 + 24, "digits-tuned": 9}
-    assert frame.groupby("kind").size().to_dict() == {"train": 18, "trial": 24}
-    assert set(frame["status"]) == {"done"}
-    assert set(frame[frame["kind"] == "trial"]["total"]) == {round(0.2 * len(load_dataset("digits").train))}
-    assert set(frame[frame["kind"] == "train"]["total"]) == {len(load_dataset("digits").test)}
-    began = []
-    plan_before = (folder / "run/plan.json").read_bytes()
-    api.run(folder / "suite.toml", out=folder / "run", reports=None, on_start=lambda job, todo: began.append(todo))
-    assert began == [[]]
-    assert (folder / "run/plan.json").read_bytes() == plan_before
-
-
-def test_the_report_says_what_the_records_say(whole):
-    folder, _ = whole
-    frame = load_records(folder / "run")
-    plans = {cell.key: cell for cell in Store(folder / "run").plan()[1]}
-    lr = {key: cell.schedule.lr for key, cell in plans.items()}
-    rows = list(csv.DictReader((folder / "reports/tuning.csv").read_text().splitlines()))
-    assert [row["loss"] for row in rows] == ["softmax", "w_softmax", "cosface[s=16.0]"]
-    for row in rows:
-        mine = frame[frame["label"] == row["loss"]].set_index("seed")
-        default = mine[mine["experiment"] == "digits"]["accuracy"]
-        tuned = mine[mine["experiment"] == "digits-tuned"]["accuracy"]
-        assert float(row["default"]) == pytest.approx(default.mean())
-        assert float(row["tuned"]) == pytest.approx(tuned.mean())
-        assert float(row["delta"]) == pytest.approx((tuned - default).mean())
-        if row["trial"] == "1":
-            assert (float(row["delta"]), row["low"], row["high"]) == (0.0, "", "")
-        half = 4.302652729911275 * (tuned - default).std(ddof=1) / math.sqrt(3)  # t, two degrees of freedom, 97.5 %
-        if row["trial"] != "1":
-            assert float(row["high"]) - float(row["delta"]) == pytest.approx(half, rel=0.2, abs=0.1)
-        trials = frame[frame["label"].str.startswith(f"{row['loss']} trial ")].groupby("label")["accuracy"].mean()
-        assert len(trials) == int(row["trials"]) == 4
-        assert float(row["validation"]) == pytest.approx(trials.max())
-        assert trials[f"{row['loss']} trial {row['trial']}"] == trials.max()
-        used = {lr[key] for key in mine[mine["experiment"] == "digits-tuned"]["key"]}
-        assert used == {float(row["lr"])}
-    summary = (folder / "reports/summary.md").read_text()
-    section = summary.partition("## Tuning")[2].partition("\n## ")[0]
-    assert "4 trials at every point (2 seeds each" in section
-    assert "20 % of the training images were held out" in section
-    assert "alpha 0.1…2 (log)" in section
-    assert "lr=" in section
-    for row in rows:
-        assert f"{float(row['tuned']):.2f}" in section
-        assert f"{float(row['validation']):.2f}" in section
-    assert "digits-tuned" in summary.partition("## Against softmax")[2]
-
-
-def test_the_numbers_of_the_tuning_are_in_report_json_as_its_schema_says(whole):
-    import jsonschema
-
-    from lossbench.report.data_schema import json_schema
-
-    folder, _ = whole
-    stated = json.loads((folder / "reports/report.json").read_text())
-    jsonschema.validate(stated, json_schema())
-    assert stated["tuning"]["trials"] == 4
-    assert stated["tuning"]["ranges"]["w_softmax"] == {"alpha": "0.1…2 (log)"}
-    assert [row["loss"] for row in stated["tuning"]["losses"]] == ["softmax", "w_softmax", "cosface[s=16.0]"]
-
-
-def test_trials_are_in_no_table_of_losses(whole):
-    folder, _ = whole
-    results = analyse([folder / "run"])
-    assert results.labels == ["softmax", "w_softmax", "cosface[s=16.0]"]
-    assert set(results.main["experiment"]) == {"digits", "digits-tuned"}
-    assert set(results.main["n"]) == {3}
-
-
-def test_merging_keeps_trials_and_tuned_cells(whole, tmp_path):
-    folder, _ = whole
-    done = merge([folder / "run"], tmp_path / "merged")
-    assert (done.copied, done.missing) == (len(unique(Store(folder / "run").plan()[1])), 0)
-    assert analyse([tmp_path / "merged"]).tuning.equals(analyse([folder / "run"]).tuning)
-
-
-def test_a_loss_that_only_fails_is_left_out_with_a_sentence_and_the_others_are_tuned(tmp_path):
-    write_loss(tmp_path, "broken", "if self.calls > 1: raise RuntimeError('no')")
-    text = SMALL.replace('"w_softmax"]', '"broken"]') + "\n[tune]\ntrials = 2\nlr = [0.005, 0.2]\n"
-    (tmp_path / "suite.toml").write_text(text)
-    said: list[str] = []
-    result = api.run(tmp_path / "suite.toml", out=tmp_path / "run", reports=tmp_path / "reports", notify=said.append)
-    assert any("not tuned: digits  broken  M=8" in sentence for sentence in said)
-    frame = load_records(result.folder)
-    assert set(frame[frame["experiment"] == "digits-tuned"]["label"]) == {"softmax"}
-    row = analyse([result.folder]).tuning.set_index("loss").loc["broken"]
-    assert (row["trials"], row["failed"], row["chosen"]) == (2, 2, "")
-    assert "2, 2 failed" in (tmp_path / "reports/summary.md").read_text()
-
-
-def test_diverged_trials_are_answers_and_not_failures_of_a_run(read_suite, tmp_path):
-    suite = read_suite(TUNED)
-    run = write_run(suite, tmp_path / "run", lambda cell: Truth(status="diverged") if cell.kind == "trial" else Truth())
-    from lossbench.screen import show_status
-
-    assert show_status(Store(run)) == 0
-    assert analyse([run]).tuning["failed"].tolist() == [4, 4, 4]
-
-
-def test_verification_is_tuned_on_held_out_classes(tmp_path):
-    (tmp_path / "suite.toml").write_text(VERIFIED)
-    result = api.run(tmp_path / "suite.toml", out=tmp_path / "run", reports=None)
-    frame = load_records(result.folder)
-    assert frame.groupby(["experiment", "kind"]).size().to_dict() == {
-        ("unseen", "train"): 2,
-        ("unseen", "trial"): 4,
-        ("unseen-tuned", "train"): 2,
-    }
-    tuning = analyse([result.folder]).tuning
-    assert tuning["classes"].tolist() == [120, 120]
-    assert tuning["tuned"].notna().all()
-
-
-def test_the_command_line_plans_what_follows_refuses_shards_and_shows_ranges(tmp_path, lossbench):
-    (tmp_path / "suite.toml").write_text(TUNED)
-    planned = lossbench("plan", "suite.toml", "--no-forecast")
-    assert planned.returncode == 0
-    assert "33 of 33 cells to train" in planned.stdout
-    assert "then 9 tuned cells" in planned.stdout
-    assert "then 3 tuned cells" in lossbench("plan", "suite.toml", "--no-forecast", "-l", "w_softmax").stdout
-    refused = lossbench("run", "suite.toml", "--shard", "1/2")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == (
-        "lossbench: --shard: suite.toml has [tune], and a tuned cell needs all trials of its loss; run it whole\n"
-    )
-    assert "s: float = 64.0  tuned over 4…64 (log)" in lossbench("info", "loss", "cosface").stdout
-
-
-def test_a_range_that_a_loss_refuses_is_found_before_anything_trains(tmp_path):
-    (tmp_path / "suite.toml").write_text(TUNED.replace("[0.1, 2.0]", "[-2.0, -0.1]"))
-    with pytest.raises(LossbenchError, match=r"loss 'w_softmax trial \d': alpha must be at least 0"):
-        api.run(tmp_path / "suite.toml", out=tmp_path / "run", reports=None)
-    assert not (tmp_path / "run").exists()

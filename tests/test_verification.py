@@ -681,7 +681,6 @@ def test_a_tar_without_misses_has_the_interval_of_clopper_and_pearson():
     assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("positives", "negatives", "distance", "far"),
     [(100, 100, 2, 0.1), (40, 300, 3, 0.02), (300, 300, 4.5, 0.1), (100, 200, 3, 0.01), (200, 100, 3, 0.001)],
@@ -696,7 +695,6 @@ def test_the_interval_of_a_tar_covers_at_least_as_often_as_it_says(positives, ne
     assert missed / tries <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / tries)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("positives", "negatives", "distance"), [(100, 100, 0), (40, 150, 2), (100, 100, 4)])
 def test_the_interval_of_an_eer_covers_at_least_as_often_as_it_says(positives, negatives, distance):
     rng = np.random.default_rng(20)
@@ -708,7 +706,6 @@ def test_the_interval_of_an_eer_covers_at_least_as_often_as_it_says(positives, n
     assert missed / tries <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / tries)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("positives", "negatives", "distance"), [(100, 100, 0), (100, 100, 2), (60, 300, 3)])
 def test_the_interval_of_an_area_covers_as_often_as_it_says(positives, negatives, distance):
     rng = np.random.default_rng(21)
@@ -720,7 +717,6 @@ def test_the_interval_of_an_area_covers_as_often_as_it_says(positives, negatives
     assert within(covered, tries, 0.95)
 
 
-@pytest.mark.slow
 def test_the_interval_of_an_accuracy_covers_as_often_as_it_says():
     rng = np.random.default_rng(22)
     tries, covered = 400, 0
@@ -732,7 +728,6 @@ def test_the_interval_of_an_accuracy_covers_as_often_as_it_says():
     assert within(covered, tries, 0.95)
 
 
-@pytest.mark.slow
 def test_a_bootstrap_would_cover_less_where_few_errors_are_left():
     """Why the intervals are not drawn at random: 300 + 300 pairs, FAR 1 %, and a TAR near its ceiling."""
     rng = np.random.default_rng(23)

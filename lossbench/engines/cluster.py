@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lossbench.engines import node
+from lossbench.engines import available_cores, node
 from lossbench.errors import LossbenchError, RunError
 from lossbench.schema import Cell
 
@@ -222,7 +222,7 @@ def _imported() -> Any:
 
 
 def _connect(ray: Any, address: str) -> None:
-    options: dict[str, Any] = {"num_cpus": _cores(), "include_dashboard": False} if address == "local" else {}
+    options: dict[str, Any] = {"num_cpus": available_cores(), "include_dashboard": False} if address == "local" else {}
     handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in the place of ours
     try:
         with _hushed():
@@ -281,7 +281,3 @@ def _speaks_http2(line: socket.socket) -> bool:
     except OSError:  # it says nothing, or hangs up
         return False
     return len(head) == 9 and head[3] == 4
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

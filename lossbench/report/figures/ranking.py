@@ -115,7 +115,7 @@ def pairwise_heatmap(results: Results, experiment: str, metric: str = "accuracy"
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
         bar = canvas.colorbar(mesh, ax=ax, location="bottom", shrink=0.45, aspect=28, pad=0.02)
-        bar.outline.set_visible(False)  # type: ignore[operator,unused-ignore]
+        bar.outline.set_visible(False)  # type: ignore[operator,unused-ignore]  # matplotlib types its spine loosely
         bar.set_label(f"row minus column, {unit}" if unit else "row minus column")
         left_out = f" (best and worst {size // 2} of {len(ordered)})" if size < len(ordered) else ""
         heading(
