@@ -159,6 +159,7 @@ class _ClaimKeys(_Text):
     """What a claim says besides the names that a suite file may list."""
 
     text: str
+    note: str = Field("", description="what a reader should know of it; the report says it below the verdicts")
     family: str = Field("", description="p values of one family are adjusted together; absent: with all that name none")
     metric: Metric = "accuracy"
     than: str | None = None

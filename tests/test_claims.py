@@ -328,7 +328,7 @@ def test_families_are_adjusted_by_themselves(tmp_path, read_suite):
 
 
 def test_cases_of_one_statement_are_counted(results, tmp_path, read_suite):
-    from lossbench.report.sections import claims
+    from lossbench.report.sections import claims, findings
 
     assert len(claims(results).blocks) == 1  # every claim is a statement of its own
     body = 'better = ["center", "w_softmax[alpha=0.5]", "w_softmax[alpha=2.0]"]\nthan = "softmax"'
@@ -343,6 +343,16 @@ def test_cases_of_one_statement_are_counted(results, tmp_path, read_suite):
     assert table.rows == (("t", "1", "1", "0", "1"), ("u", "0", "0", "0", "1"))
     assert [row[0] for row in listed.rows] == ["t (w_softmax[alpha=0.5])", "t (w_softmax[alpha=2.0])"]
     assert [places[0].loss for places in listed.places] == ["w_softmax[alpha=0.5]", "w_softmax[alpha=2.0]"]
+    assert "; of 4 claims: 2 not run, 1 supported, 1 contradicted." in findings(analyse([run])).blocks[0].text
+
+
+def test_a_note_stands_once_below_the_verdicts(tmp_path, read_suite):
+    from lossbench.report.sections import claims
+
+    body = 'better = ["center", "w_softmax[alpha=0.5]"]\nthan = "softmax"\nnote = "It is known why."'
+    suite = read_suite(GRID + claim(body) + claim('equivalent = ["center", "softmax"]'))
+    *_, last, note = claims(analyse([write_run(suite, tmp_path, truth)])).blocks
+    assert note.text == "“t”: It is known why." and len(last.rows) == 3
 
 
 def test_every_claim_leads_to_the_cells_that_it_is_about(results):

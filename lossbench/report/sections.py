@@ -27,6 +27,8 @@ from lossbench.report.sections_grid import (
     with_classes,
 )
 
+NOT_RUN = "not run"  # what is said of a claim in place of a verdict
+
 
 def sections(results: Results) -> list[Section]:
     """The whole report, the figures of a section before its tables; a section without blocks is left out."""
@@ -49,7 +51,8 @@ def findings(results: Results) -> Section:
     compared = f"Of {len(frame)} comparisons of accuracy with {results.outline.baseline}: {counts}"
     judged = ""
     if len(results.claims):
-        verdicts = ", ".join(f"{count} {word}" for word, count in results.claims["verdict"].value_counts().items())
+        came_out = results.claims["verdict"].where(results.claims["n"] > 0, NOT_RUN)
+        verdicts = ", ".join(f"{count} {word}" for word, count in came_out.value_counts().items())
         judged = f"; of {len(results.claims)} claims: {verdicts}"
     datasets = ", ".join(dict.fromkeys(label.partition("[")[0] for label in frame["dataset"]))
     blocks = [Prose(f"{compared} (level {stats.LEVEL}, Holm-adjusted within each experiment; {datasets}){judged}.")]
@@ -128,17 +131,19 @@ def claims(results: Results) -> Section:
         places = [claimed(results, claim) for _, claim in listed]
         left = ["claim", "tested as", "verdict", "evidence"]
         blocks.append(Table.of(rows, left=left, caption=caption, places=places))
+    noted = dict.fromkeys((claim.statement or claim.text, claim.note) for claim in results.outline.claims if claim.note)
+    blocks += [Prose(f"“{statement}”: {note}") for statement, note in noted]
     return Section("claims", "Claims", tuple(blocks) or (Prose("The suite states no claims."),))
 
 
 def _statements(results: Results) -> list[Table]:
     """Where a statement has several cases: how many of them came out how."""
     rows = results.claims.to_dict("records")
-    came_out = Counter((row["statement"], row["verdict"] if row["n"] else "not run") for row in rows)
+    came_out = Counter((row["statement"], row["verdict"] if row["n"] else NOT_RUN) for row in rows)
     statements = list(dict.fromkeys(row["statement"] for row in rows))
     if len(statements) == len(rows):
         return []
-    outcomes = ("supported", "contradicted", "undecided", "not run")
+    outcomes = ("supported", "contradicted", "undecided", NOT_RUN)
     counts = [{"statement": said, **{word: str(came_out[said, word]) for word in outcomes}} for said in statements]
     caption = (
         "Cases of each statement: an experiment, a loss, a value of an option. Those that were run follow one by one."
