@@ -52,7 +52,8 @@ class Table:
     """Rows of finished text under `columns`: numbers are already words. Columns outside `left` hold numbers.
 
     `places` names the cells behind each row (the loss first, then what it is compared with); no places, no drill-down.
-    `order` gives, by column, the number that each row is sorted by, where the text does not begin with it.
+    `order` gives, by column, the number that each row is sorted by, where the text does not begin with it; `experiment`
+    is what the table is about, if it is one alone.
     """
 
     columns: tuple[str, ...]
@@ -61,6 +62,7 @@ class Table:
     left: frozenset[str] = frozenset()
     places: tuple[tuple[Place, ...], ...] = ()
     order: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
+    experiment: str = ""
 
     @classmethod
     def of(
@@ -71,6 +73,7 @@ class Table:
         caption: str = "",
         places: Sequence[Sequence[Place]] = (),
         order: Mapping[str, Sequence[float | None]] | None = None,
+        experiment: str = "",
     ) -> Table:
         """A table of one or more rows that have the same keys; the keys are its columns."""
         return cls(
@@ -80,6 +83,7 @@ class Table:
             frozenset(left),
             tuple(tuple(found) for found in places),
             tuple((column, tuple(values)) for column, values in (order or {}).items()),
+            experiment,
         )
 
     def rank(self, row: int, column: int) -> float | None:

@@ -172,7 +172,7 @@ def main_table(results: Results) -> Section:
         ties = "Losses at one width that share a letter are not told apart (paired t tests, Holm over all pairs)."
         told = [", ".join(dict.fromkeys(map(str, frame[name]))) for name in ("dataset", "classes", "backbone")]
         caption = f"{experiment}: {told[0]}; {told[1]} classes; {told[2]}. {ties}"
-        blocks.append(Table.of(rows, left=["loss", "ties"], caption=caption))
+        blocks.append(Table.of(rows, left=["loss", "ties"], caption=caption, experiment=experiment))
     return Section("accuracy", "Accuracy", tuple(blocks) or (Prose("No cell has finished."),))
 
 
@@ -207,7 +207,7 @@ def against_baseline(results: Results) -> Section:
             f"{experiment}: each loss minus {baseline}, paired by seed. d_z: Δ over the standard deviation of the "
             f"differences; won: seeds on which the loss is ahead; TOST: of equivalence within ±{margin:g} points."
         )
-        blocks.append(Table.of(rows, left=["loss", "verdict"], caption=caption))
+        blocks.append(Table.of(rows, left=["loss", "verdict"], caption=caption, experiment=experiment))
     return Section("comparisons", f"Against {baseline}", tuple(blocks) or (Prose("No cell has finished."),))
 
 

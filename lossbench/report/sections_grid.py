@@ -88,7 +88,8 @@ def tuning(results: Results) -> Section:
         )
         there = budget.experiments[experiment]
         places = [(Place.of(row), Place.of({**row, "experiment": there})) for row in found]
-        blocks.append(Table.of(rows, left=["loss", "chosen", "trials"], caption=caption, places=places))
+        left = ["loss", "chosen", "trials"]
+        blocks.append(Table.of(rows, left=left, caption=caption, places=places, experiment=experiment))
     few = results.tuning[(results.tuning["trials"] < budget.trials)]
     if len(few):
         names = ", ".join(
@@ -133,7 +134,7 @@ def width(results: Results) -> Section:
     for name in dict.fromkeys(cell.experiment for cell in results.cells):
         frame = _finished(results, name)
         if len(frame) and frame["width"].nunique() > 1:
-            blocks.append(_along(results, frame, f"{name}: accuracy and FC memory against the width M."))
+            blocks.append(_along(results, frame, name, "accuracy and FC memory against the width M"))
     nothing = Prose("No experiment varies the width.")
     return Section("width", "FC width", tuple(blocks) or (nothing,))
 
@@ -144,7 +145,7 @@ def classes(results: Results) -> Section:
     for name in dict.fromkeys(cell.experiment for cell in results.cells):
         frame = _finished(results, name)
         if len(frame) and frame["classes"].nunique() > 1:
-            blocks.append(_along(results, frame, f"{name}: accuracy against the number of classes C."))
+            blocks.append(_along(results, frame, name, "accuracy against the number of classes C"))
     return Section("classes", "Classes", tuple(blocks) or (Prose("No experiment varies the number of classes."),))
 
 
@@ -153,13 +154,13 @@ def _finished(results: Results, experiment: str) -> pd.DataFrame:
     return main[(main["experiment"] == experiment) & (main["n"] > 0)] if len(main) else main
 
 
-def _along(results: Results, frame: pd.DataFrame, title: str) -> Table:
+def _along(results: Results, frame: pd.DataFrame, experiment: str, what: str) -> Table:
     """A row a point: what the layer holds, the baseline, and the loss that does best there."""
     baseline = results.outline.baseline
     compared = {
         place(row, row["loss"]): row
         for row in results.comparisons.to_dict("records")
-        if row["metric"] == "accuracy" and row["experiment"] == frame["experiment"].iloc[0]
+        if row["metric"] == "accuracy" and row["experiment"] == experiment
     }
     rows = []
     for (k, m), group in frame.groupby(["classes", "width"], sort=True):
@@ -181,8 +182,8 @@ def _along(results: Results, frame: pd.DataFrame, title: str) -> Table:
                 "verdict": found["verdict"] if found else words.DASH,
             }
         )
-    caption = f"{title} The best is picked by its mean, so its Δ is somewhat flattered."
-    return Table.of(rows, left=["best other loss", "verdict"], caption=caption)
+    caption = f"{experiment}: {what}. The best is picked by its mean, so its Δ is somewhat flattered."
+    return Table.of(rows, left=["best other loss", "verdict"], caption=caption, experiment=experiment)
 
 
 def verification(results: Results) -> Section:
@@ -211,7 +212,7 @@ def verification(results: Results) -> Section:
             "intervals. TAR: pairs of one class accepted at the given rate of false accepts; EER: where both errors "
             "are equal; AUC: area under the ROC. Accuracy, by the threshold of the other folds, is in the tables above."
         )
-        blocks.append(Table.of(rows, left=["loss"], caption=caption))
+        blocks.append(Table.of(rows, left=["loss"], caption=caption, experiment=experiment))
     return Section("verification", "Verification", tuple(blocks))
 
 
@@ -240,7 +241,7 @@ def geometry(results: Results) -> Section:
                 "angle between two class weights, the root mean square distance of their cosines from −1/(C−1), and "
                 "the mean length of a feature."
             )
-            blocks.append(Table.of(rows, left=["loss"], caption=caption))
+            blocks.append(Table.of(rows, left=["loss"], caption=caption, experiment=experiment))
         if by_class := _class_angles(results, experiment):
             blocks.append(by_class)
     return Section("geometry", "Geometry", tuple(blocks) or (Prose("No angles were measured."),))
@@ -274,7 +275,8 @@ def _class_angles(results: Results, experiment: str) -> Table | None:
     every = list(dict.fromkeys(key for row in rows for key in row))
     rows = [{key: row.get(key, "") for key in every} for row in rows]
     what = "quartiles over classes" if wide else "by class"
-    return Table.of(rows, left=["loss"], caption=f"{experiment}: mean angle θ̄ in degrees {what}, train / test.")
+    caption = f"{experiment}: mean angle θ̄ in degrees {what}, train / test."
+    return Table.of(rows, left=["loss"], caption=caption, experiment=experiment)
 
 
 def _mean_angles(by_seed: Sequence[Sequence[float | None]]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 
 from lossbench.report.blocks import Section, Table
@@ -53,9 +54,11 @@ def documents(sections: Sequence[Section]) -> dict[str, str]:
     files: dict[str, str] = {}
     shown = []
     for section in sections:
-        tables = [block for block in section.blocks if isinstance(block, Table)]
-        for number, table in enumerate(tables, 1):
-            name = section.slug if number == 1 else f"{section.slug}-{number}"
+        met: Counter[str] = Counter()
+        for table in (block for block in section.blocks if isinstance(block, Table)):
+            name = "-".join(filter(None, (section.slug, table.experiment)))
+            met[name] += 1
+            name += f"-{met[name]}" if met[name] > 1 else ""
             files[f"{name}.tex"] = tabular(table)
             shown.append(
                 f"\\section*{{{escaped(section.title)}}}\n{{\\tiny\\input{{{name}}}}}\n\n{escaped(table.caption)}\n"
