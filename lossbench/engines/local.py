@@ -28,9 +28,11 @@ from lossbench.store import Store
 # Everything a cell imports lazily, so that a fork costs milliseconds: torch's optimizer pulls in the last three.
 PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.config", "lossbench.train")
 
-# One thread until a cell says otherwise; cuBLAS is deterministic only with a workspace of a fixed size.
+# One thread until a cell says otherwise; cuBLAS is deterministic only with a workspace of a fixed size. What a step
+# frees the next one asks for again: glibc keeps it, and does not give it back to the system to be zeroed page by page.
 FIXED = {
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(2**30)),
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -21,6 +22,17 @@ CLAIM_COLUMNS = [
     *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
     *("unit", "p_holm", "seeds_needed", "evidence", "states", "p", "family", "statement"),
 ]
+
+NOT_RUN = "not run"  # what is said of a claim that has no records in place of a verdict
+OUTCOMES = ("supported", "contradicted", "undecided", NOT_RUN)
+
+
+def outcomes(results: Results) -> dict[str, Counter[str]]:
+    """How many cases of each statement of the suite came out how."""
+    counts: dict[str, Counter[str]] = {}
+    for row in results.claims.to_dict("records"):
+        counts.setdefault(row["statement"], Counter())[row["verdict"] if row["n"] else NOT_RUN] += 1
+    return counts
 
 
 def judged(results: Results) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from lossbench import stats
 from lossbench.report import figures, words
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Block, Prose, Section, Table
+from lossbench.report.claims import OUTCOMES, outcomes
 from lossbench.report.claims import places as claimed
 from lossbench.report.points import place
 from lossbench.report.sections_end import cost, environment, published, threats
@@ -26,8 +27,6 @@ from lossbench.report.sections_grid import (
     width,
     with_classes,
 )
-
-NOT_RUN = "not run"  # what is said of a claim in place of a verdict
 
 
 def sections(results: Results) -> list[Section]:
@@ -51,8 +50,8 @@ def findings(results: Results) -> Section:
     compared = f"Of {len(frame)} comparisons of accuracy with {results.outline.baseline}: {counts}"
     judged = ""
     if len(results.claims):
-        came_out = results.claims["verdict"].where(results.claims["n"] > 0, NOT_RUN)
-        verdicts = ", ".join(f"{count} {word}" for word, count in came_out.value_counts().items())
+        came_out = sum(outcomes(results).values(), Counter())
+        verdicts = ", ".join(f"{count} {word}" for word, count in came_out.most_common())
         judged = f"; of {len(results.claims)} claims: {verdicts}"
     datasets = ", ".join(dict.fromkeys(label.partition("[")[0] for label in frame["dataset"]))
     blocks = [Prose(f"{compared} (level {stats.LEVEL}, Holm-adjusted within each experiment; {datasets}){judged}.")]
@@ -111,13 +110,13 @@ def claims(results: Results) -> Section:
     rows = [
         {
             "claim": row["text"],
-            "tested as": row["states"],
             "verdict": row["verdict"],
             "difference [95 % interval]": words.difference(row),
             "n": str(row["n"]),
             "p (Holm)": words.p_value(row["p_holm"]),
             "evidence": row["evidence"],
             "n needed": words.whole(row["seeds_needed"]),
+            "tested as": row["states"],
         }
         for row, _ in listed
     ]
@@ -129,7 +128,7 @@ def claims(results: Results) -> Section:
     blocks: list[Block] = [*counted]
     if rows:
         places = [claimed(results, claim) for _, claim in listed]
-        left = ["claim", "tested as", "verdict", "evidence"]
+        left = ["claim", "verdict", "evidence", "tested as"]
         blocks.append(Table.of(rows, left=left, caption=caption, places=places))
     noted = dict.fromkeys((claim.statement or claim.text, claim.note) for claim in results.outline.claims if claim.note)
     blocks += [Prose(f"“{statement}”: {note}") for statement, note in noted]
@@ -138,17 +137,14 @@ def claims(results: Results) -> Section:
 
 def _statements(results: Results) -> list[Table]:
     """Where a statement has several cases: how many of them came out how."""
-    rows = results.claims.to_dict("records")
-    came_out = Counter((row["statement"], row["verdict"] if row["n"] else NOT_RUN) for row in rows)
-    statements = list(dict.fromkeys(row["statement"] for row in rows))
-    if len(statements) == len(rows):
+    came_out = outcomes(results)
+    if len(came_out) == len(results.claims):
         return []
-    outcomes = ("supported", "contradicted", "undecided", NOT_RUN)
-    counts = [{"statement": said, **{word: str(came_out[said, word]) for word in outcomes}} for said in statements]
+    rows = [{"statement": said, **{word: str(count[word]) for word in OUTCOMES}} for said, count in came_out.items()]
     caption = (
         "Cases of each statement: an experiment, a loss, a value of an option. Those that were run follow one by one."
     )
-    return [Table.of(counts, left=["statement"], caption=caption)]
+    return [Table.of(rows, left=["statement"], caption=caption)]
 
 
 def main_table(results: Results) -> Section:

@@ -2,13 +2,14 @@
 
 A figure is None where it does not apply. The same loss has the same look in all of them, by its place in the suite.
 
-`style`    colours, markers, the drawing itself
-`forest`   paired differences with the equivalence band; step-time ratios
-`dots`     every seed
-`ranking`  critical differences over datasets; every pair of an experiment
-`curves`   against width, classes and steps; angles by class
-`cost`     memory by cause, phases of a step, accuracy against time
-`plane`    the features of width 2
+`style`       colours, markers, the drawing itself
+`statements`  what became of the suite's claims
+`forest`      paired differences with the equivalence band; step-time ratios
+`dots`        every seed
+`ranking`     critical differences over datasets; every pair of an experiment
+`curves`      against width, classes and steps; angles by class
+`cost`        memory by cause, phases of a step, accuracy against time
+`plane`       the features of width 2
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from lossbench.report.figures.dots import seed_dots
 from lossbench.report.figures.forest import difference_forest, differences, step_time_forest
 from lossbench.report.figures.plane import feature_scatter
 from lossbench.report.figures.ranking import critical_difference_diagram, pairwise_heatmap
+from lossbench.report.figures.statements import statements
 from lossbench.report.figures.style import BASELINE_COLOUR, PALETTE, Drawing, Look, colours, looks
 from lossbench.report.series import experiments
 
 # What each section of the report shows: figures of all results, then figures of each experiment.
 WHOLE: dict[str, tuple[Callable[[Results], Drawing | None], ...]] = {
+    "claims": (statements,),
     "comparisons": (difference_forest,),
     "datasets": (critical_difference_diagram,),
     "cost": (step_time_forest,),
@@ -78,6 +81,7 @@ __all__ = [
     "pairwise_heatmap",
     "pareto",
     "seed_dots",
+    "statements",
     "step_phases",
     "step_time_forest",
     "width_curve",

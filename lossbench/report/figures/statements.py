@@ -1,0 +1,54 @@
+"""What became of the statements of a suite: a mark for every case."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+
+from lossbench.report.analysis import Results
+from lossbench.report.claims import NOT_RUN, OUTCOMES, outcomes
+from lossbench.report.figures.style import GRID, LINE, PALETTE, SOFT, WIDTH, Drawing
+
+LETTERS = 52  # of a line of a statement
+LINE_HEIGHT = 0.17  # inches
+# Told apart by their shapes too.
+MARKS: dict[str, dict[str, Any]] = {
+    "supported": {"marker": "o", "color": PALETTE[2]},
+    "contradicted": {"marker": "X", "color": PALETTE[1]},
+    "undecided": {"marker": "o", "color": SOFT, "mfc": "white", "mew": 1.2},
+    NOT_RUN: {"marker": ".", "color": LINE, "markersize": 3.5},
+}
+
+
+def statements(results: Results) -> Drawing | None:
+    """A row a statement, a mark a case of it; None where every statement has but one case, which the table shows."""
+    counts = outcomes(results)
+    if len(counts) == len(results.claims):
+        return None
+    names = [textwrap.fill(name, LETTERS) for name in counts]
+    heights = [0.1 + LINE_HEIGHT * (1 + name.count("\n")) for name in names]
+    middles = [sum(heights[:place]) + height / 2 for place, height in enumerate(heights)]
+
+    def draw(canvas: Canvas) -> None:
+        ax = canvas.subplots()
+        for middle, count in zip(middles, counts.values(), strict=True):
+            cases = [word for word in OUTCOMES for _ in range(count[word])]
+            for place, word in enumerate(cases):
+                ax.plot(place, middle, ls="", **{"markersize": 6.5, "mew": 0.6, **MARKS[word]}, label=word)
+        ax.set_yticks(middles, names)
+        ax.set_xlim(-0.8, max(count.total() for count in counts.values()) - 0.2)
+        ax.set_ylim(sum(heights), 0)
+        ax.set_xticks([])
+        ax.tick_params(axis="y", length=0)
+        ax.spines[:].set_visible(False)
+        for edge in (middle + height / 2 for middle, height in zip(middles[:-1], heights[:-1], strict=True)):
+            ax.axhline(edge, color=GRID, lw=0.7)
+        met = [word for word in OUTCOMES if any(count[word] for count in counts.values())]
+        key = [Line2D([], [], ls="", **{"markersize": 6.5, "mew": 0.6, **MARKS[word]}, label=word) for word in met]
+        canvas.legend(handles=key, loc="outside lower center", ncols=len(key))
+
+    caption = "What became of each statement: a mark for every case of it (an experiment, a loss, a value)."
+    return Drawing("claims", caption, WIDTH, sum(heights) + 0.5, draw)
