@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -15,9 +16,10 @@ import pytest
 
 from lossbench.report import figures, series
 from lossbench.report.analysis import Results
+from lossbench.report.figures.statements import MARKS
 from lossbench.schema import Cell, Outline, Record, Spec
 from lossbench.store import tabulated
-from lossbench.text import Schedule, Timing
+from lossbench.text import Claim, Schedule, Timing
 
 TOTAL = 5_000
 LONG = ["softmax", "center", "l_softmax[m=2]", "a_softmax", "w_softmax[alpha=0.5]", "w_softmax[alpha=1.0]"]
@@ -82,10 +84,10 @@ def made(experiment: str, dataset: str, labels, *, widths=(64,), classes=(10,), 
     return found
 
 
-def results_of(*groups) -> Results:
+def results_of(*groups, claims=()) -> Results:
     found = [pair for group in groups for pair in group]
     cells = tuple(cell for cell, _ in found)
-    outline = Outline("study", "A study", "softmax", 0.5, (), {}, None, "lossbench run study.toml")
+    outline = Outline("study", "A study", "softmax", 0.5, tuple(claims), {}, None, "lossbench run study.toml")
     records = tabulated(cells, {cell.key: record.to_json() for cell, record in found})
     return Results(outline, ("runs/study",), cells, records.assign(steps_to_converge=np.nan), {})
 
@@ -107,14 +109,26 @@ def with_features(results: Results, labels=10) -> Results:
     return Results(results.outline, results.runs, results.cells, frame, {})
 
 
+def stated(labels) -> list[Claim]:
+    """Two statements of several cases, one of them long and with cases that no record answers."""
+    named = {"Every loss is better than softmax": ("losses", "width"), f"So it is{' elsewhere' * 9}": ("lfw", "mnist")}
+    return [
+        Claim(text=f"{said} ({name}, {label})", statement=said, experiment=name, better=label, than="softmax")
+        for said, names in named.items()
+        for name in names
+        for label in labels[1:4]
+    ]
+
+
 def study(labels=LONG) -> Results:
-    """All that a figure can ask for: timing, widths, classes, six datasets, features of width 2."""
+    """All that a figure can ask for: claims, timing, widths, classes, six datasets, features of width 2."""
     return with_features(
         results_of(
             made("losses", "digits", labels, seeds=10, timing=12),
             made("width", "digits", labels, widths=(2, 4, "min", 18, 90)),
             made("classes", "glyphs", labels[:3], widths=("min", 64), classes=(10, 50, 200)),
             *(made(name, name, labels[:4], seeds=3) for name in ("mnist", "fashion_mnist", "cifar10", "omniglot")),
+            claims=stated(labels),
         )
     )
 
@@ -145,6 +159,21 @@ def labelled(ax, label: str) -> list:
 
 
 # --- figures say what the numbers say
+
+
+def test_a_statement_has_a_mark_for_every_case_of_it(results, drawings):
+    ax = panel(drawings["claims"])
+    shown = {
+        text.get_text().replace("\n", " "): place
+        for text, place in zip(ax.get_yticklabels(), ax.get_yticks(), strict=True)
+    }
+    marks = [(line.get_ydata()[0], line.get_label()) for line in ax.lines if line.get_label() in MARKS]
+    told = results.claims.assign(came_out=results.claims["verdict"].where(results.claims["n"] > 0, "not run"))
+    assert {"not run", "supported"} < set(told["came_out"])
+    for statement, cases in told.groupby("statement"):
+        row = shown.pop(statement)
+        assert Counter(word for place, word in marks if place == row) == Counter(cases["came_out"])
+    assert not shown
 
 
 def test_the_forest_draws_the_differences_their_intervals_and_the_verdict(results, drawings):
