@@ -91,7 +91,7 @@ class Protocol(_Text):
     train: Positive | None = Field(None, description="training examples")
     test: Positive | None = Field(None, description="test examples, or pairs")
     classes: Positive | None = None
-    backbone: str | NamedText | None = Field(None, description="name[option=value], or a table; stated options count")
+    backbone: str | NamedText | None = Field(None, description="name[option=value], or a table; options beyond these are differences")
     width: Positive | None = None
     steps: Positive | None = Field(None, description="optimizer steps, those of a warm start included")
     batch: Positive | None = None

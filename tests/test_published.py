@@ -77,6 +77,13 @@ def test_a_backbone_may_be_in_the_papers_own_words(tmp_path, read_suite):
         assert row["differs"].startswith(f"backbone {words} there, cnn")
 
 
+def test_an_option_of_the_backbone_that_the_paper_does_not_state_is_a_difference(tmp_path, read_suite):
+    row = results(
+        tmp_path, read_suite, PROTOCOL.replace("PROTOCOL", '{ backbone = "cnn[channels=4]" }')
+    ).published.iloc[0]
+    assert (row["verdict"], row["differs"]) == ("not comparable", "backbone depths unstated there, 1 here")
+
+
 def test_the_report_shows_verdict_and_difference(tmp_path, read_suite):
     suite = read_suite(SEEDS + PROTOCOL.replace("PROTOCOL", "{ steps = 12000 }"))
     write([write_run(suite, tmp_path / "run", lambda cell: Truth(90 + common(cell.seed)))], tmp_path / "reports")

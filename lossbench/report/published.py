@@ -85,7 +85,7 @@ def differences(protocol: Protocol | str | None, cell: Cell, examples: int | Non
 
 
 def _backbone(written: str | NamedText, cell: Cell) -> list[str]:
-    """How a stated backbone differs: by name, or by the options that are stated."""
+    """How a stated backbone differs: by name, by the options that are stated, or by others that the cell's label has."""
     if isinstance(written, NamedText):
         name, options = written.name, written.options
     else:
@@ -95,10 +95,12 @@ def _backbone(written: str | NamedText, cell: Cell) -> list[str]:
             name, options = written, {}
     if name != cell.backbone.name:
         return [f"backbone {name} there, {cell.backbone.label} here"]
+    there = {**dict.fromkeys(parse_label(cell.backbone.label)[1]), **options}
+    here = cell.backbone.options
     return [
-        f"backbone {key} {_shown(value)} there, {_shown(cell.backbone.options.get(key))} here"
-        for key, value in options.items()
-        if cell.backbone.options.get(key) != value
+        f"backbone {key} {'unstated' if value is None else _shown(value)} there, {_shown(here.get(key))} here"
+        for key, value in there.items()
+        if here.get(key) != value
     ]
 
 
