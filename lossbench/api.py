@@ -145,7 +145,7 @@ def run(
     if job.cells != first.cells:
         known = {cell.key for cell in first.chosen}
         more = [cell for cell in job.chosen if cell.key not in known]
-        todo = _to_do(more, records, force=force, retry_failed=retry_failed)
+        todo = _to_do(more, records, force=force, retry_failed=False)  # what the retried trials chose has no record yet
         if todo and not (fail_fast and _stopped(first.chosen, records)):
             execute(job, todo)
             records, _ = store.scan()

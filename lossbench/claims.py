@@ -100,7 +100,9 @@ def relabelled(claim: Claim, before: Experiment, after: Experiment) -> Claim:
         for new in after.losses
         if old.matches(new) and old.label != new.label
     }
-    given = {key: getattr(claim, key) for key in ("better", "not_worse", "than", "loss")}
+    # Along an option `loss` is no label but what its variants meet.
+    named = ("better", "not_worse", "than", *(["loss"] if claim.along in GRID else []))
+    given = {key: getattr(claim, key) for key in named}
     changed: dict[str, Any] = {key: labels[written] for key, written in given.items() if written in labels}
     if claim.equivalent is not None:
         changed["equivalent"] = [labels.get(written, written) for written in claim.equivalent]

@@ -25,7 +25,7 @@ def mean_angles(features: Tensor, labels: Tensor, weight: Tensor) -> list[float 
     own = weight[labels].double()
     cosine = nn.functional.cosine_similarity(features.double(), own, dim=1)
     angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
-    total = torch.zeros(len(weight), dtype=torch.float64).index_add_(0, labels, angle)
+    total = angle.new_zeros(len(weight)).index_add_(0, labels, angle)
     count = torch.bincount(labels, minlength=len(weight))
     return [finite_or_none(value) for value in (total / count).tolist()]
 
@@ -37,7 +37,8 @@ def weight_geometry(weight: Tensor) -> dict[str, float | None]:
     is zero just when the weights form the simplex, however it is turned.
     """
     unit = nn.functional.normalize(weight.double(), dim=1)
-    cosine = (unit @ unit.T).clamp(-1, 1)[torch.ones(len(unit), len(unit)).triu(1).bool()]
+    gram = (unit @ unit.T).clamp(-1, 1)
+    cosine = gram[torch.ones_like(gram).triu(1).bool()]
     angle = torch.rad2deg(torch.arccos(cosine))
     distance = (cosine + 1 / (len(unit) - 1)).square().mean().sqrt()
     values = {"weight_angle": angle.mean(), "weight_angle_least": angle.min(), "simplex_distance": distance}

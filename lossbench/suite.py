@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench.claims import each, relabelled, resolved
+from lossbench.claims import GRID, LISTS, each, relabelled, resolved, variants
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.labels import label, parse_label
 from lossbench.registry import Kind, OptionError, Registry
 from lossbench.schema import Budget, Experiment, Outline, Spec, Suite, Warm
 from lossbench.suite_tune import with_trials
-from lossbench.text import Claim, ExperimentText, NamedText, Profile, PublishedText, SuiteFile, Tune
+from lossbench.text import Claim, ExperimentText, NamedText, Profile, Protocol, PublishedText, SuiteFile, Tune
 from lossbench.tune import tuned
 
 # The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
@@ -44,9 +44,13 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(profile, file.profile)}")
     found = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
     claims = reader.claims(found[None][0])
+    by_profile = {name: {each.name: each for each in _claimable(found[name][0])} for name in found}
+    for name in file.profile:
+        reader.check_variants(name, claims, by_profile[name])
     experiments, tuning = found[profile]
     if profile is not None:
-        whole, shown = ({each.name: each for each in _claimable(found[name][0])} for name in (None, profile))
+        whole, shown = by_profile[None], by_profile[profile]
+        experiments = tuple(_restated(each, whole.get(each.name, each), profile) for each in experiments)
         claims = tuple(
             relabelled(claim, whole[claim.experiment], shown[claim.experiment]) if claim.experiment in shown else claim
             for claim in claims
@@ -64,6 +68,16 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         tuning=tuning,
     )
     return Suite(outline, experiments, text)
+
+
+def _restated(shown: Experiment, whole: Experiment, profile: str) -> Experiment:
+    """An experiment of a profile; where it trains otherwise, numbers of the `same` protocol are of another there."""
+    free = ("seeds", "losses", "published", "timing", "trials", "threads", "device", "channels_last")
+    if replace(shown, **{name: getattr(whole, name) for name in free}) == whole:
+        return shown
+    other = {"protocol": Protocol.model_validate({"other": [f"another scale here: profile {profile}"]})}
+    tables = (table.model_copy(update=other) if table.protocol == "same" else table for table in shown.published)
+    return replace(shown, published=tuple(tables))
 
 
 class _Reader:
@@ -258,6 +272,10 @@ class _Reader:
         """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
         by_name = {experiment.name: experiment for experiment in _claimable(experiments)}
         claims = []
+        for index, entry in enumerate(self.file.claim):
+            for key, names in ((key, getattr(entry, key)) for key in LISTS):
+                if isinstance(names, list) and (twice := next((n for n in names if names.count(n) > 1), None)):
+                    raise self.fail(["claim", index, key], f"'{twice}' is there twice")
         for index, claim in ((index, claim) for index, entry in enumerate(self.file.claim) for claim in each(entry)):
             path: list[Any] = ["claim", index]
             if claim.experiment not in by_name:
@@ -265,6 +283,15 @@ class _Reader:
                 raise self.fail([*path, "experiment"], problem)
             claims.append(resolved(claim, by_name[claim.experiment], path, self))
         return tuple(claims)
+
+    def check_variants(self, profile: str, claims: Sequence[Claim], shown: Mapping[str, Experiment]) -> None:
+        """A profile may leave values of an option out, but what follows the option must follow it alone there too."""
+        for claim in claims:
+            if claim.along is not None and claim.along not in GRID and claim.experiment in shown:
+                try:
+                    variants(shown[claim.experiment].losses, str(claim.loss), claim.along)
+                except ValueError as error:
+                    raise self.fail(["profile", profile], f"claim '{claim.text}': {error}") from error
 
     def loss(self, written: str, path: Sequence[Any]) -> Spec:
         return self.single("loss", written, path)

@@ -91,7 +91,7 @@ class Protocol(_Text):
     train: Positive | None = Field(None, description="training examples")
     test: Positive | None = Field(None, description="test examples, or pairs")
     classes: Positive | None = None
-    backbone: str | NamedText | None = Field(None, description="name[option=value], or a table; options beyond these are differences")
+    backbone: str | NamedText | None = Field(None, description="name[option=value], or a table; all options count")
     width: Positive | None = None
     steps: Positive | None = Field(None, description="optimizer steps, those of a warm start included")
     batch: Positive | None = None
@@ -102,10 +102,13 @@ class Protocol(_Text):
     other: list[str] = Field(default=[], description="differences that no key can state, in words")
 
 
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+
+
 class PublishedText(_Text):
     """Numbers of a paper, with the protocol that they belong to."""
 
-    values: dict[str, float] = Field(description="accuracy in percent by loss")
+    values: dict[str, Percent] = Field(description="accuracy in percent by loss")
     protocol: Protocol | Literal["same"] | None = Field(None, description="the paper's; `same` as the experiment's")
     source: str = Field("", description="where the numbers are printed")
     classes: Positive | None = Field(None, description="they belong to this number of classes; absent: to all")
@@ -120,7 +123,7 @@ def _published_form(written: Any) -> str:
 
 
 Published = Annotated[
-    Annotated[dict[str, float], Tag("values")]
+    Annotated[dict[str, Percent], Tag("values")]
     | Annotated[PublishedText, Tag("table")]
     | Annotated[list[PublishedText], Tag("tables")],
     Discriminator(_published_form),
@@ -155,6 +158,9 @@ class ExperimentText(_Text):
 OneOrMore = str | Annotated[list[str], Field(min_length=1)]
 
 
+Option = Annotated[str, Field(min_length=1)]
+
+
 class _ClaimKeys(_Text):
     """What a claim says besides the names that a suite file may list."""
 
@@ -168,9 +174,9 @@ class _ClaimKeys(_Text):
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         None, description="how much counts as no difference, in the metric's unit; for scores the suite's by default"
     )
-    increases_with: str | None = Field(None, description="an option of the loss, or `width`, or `classes`")
-    decreases_with: str | None = Field(None, description="an option of the loss, or `width`, or `classes`")
-    unchanged_with: str | None = Field(None, description="an option of the loss, or `width`, or `classes`")
+    increases_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
+    decreases_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
+    unchanged_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
     values: Annotated[list[float | Literal["min"]], Field(min_length=2)] | None = Field(
         None, description="only these values of the option, of `width` or `classes`"
     )
@@ -234,7 +240,7 @@ RangeText = Annotated[
 class Tune(_Text):
     """Tune every loss at equal cost before it is compared: trials on a held-out part of the training images."""
 
-    trials: Annotated[int, Field(ge=2, le=10_000)] = Field(description="for every loss; the first is its default")
+    trials: Annotated[int, Field(ge=2, le=4096)] = Field(description="for every loss; the first is its default")
     validation: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.2, description="share of the training images, held out; the test set is never seen"
     )

@@ -192,7 +192,7 @@ def train(trainee: Trainee, batches: Batches, cell: Cell, dataset: Dataset, part
 
 def _close_window(course: Course, trainee: Trainee, step: int) -> None:
     """A point of the learning curve: the mean loss since the last one, which must be finite."""
-    values = torch.stack(course.window).double()
+    values = torch.stack([value.cpu() for value in course.window]).double()  # those of a resumed cell came from a file
     if not torch.isfinite(values).all():
         bad = int(torch.isfinite(values).logical_not().int().argmax())
         raise DivergedError(trainee.step - len(course.window) + bad, course.curve)

@@ -159,6 +159,17 @@ def test_a_value_out_of_range_is_refused_before_anything_trains(lossbench, suite
     assert list(tmp_path.iterdir()) == [suite]
 
 
+def test_a_width_that_a_loss_refuses_is_found_before_anything_trains(lossbench, tmp_path):
+    wants = 'if features < 8: raise ValueError(f"features must be at least 8, got {features}")'
+    write_loss(tmp_path, "mine", "pass", constructor=wants)
+    text = SMALL.replace('"w_softmax"]', '"mine"]').replace("widths = [8]", "widths = [8, 16, 4]")
+    (tmp_path / "suite.toml").write_text(text)
+    refused = lossbench("run", "suite.toml")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "loss 'mine': features must be at least 8, got 4" in refused.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_plugin_that_breaks_in_its_constructor_is_refused_before_anything_trains(lossbench, suite, tmp_path):
     write_loss(tmp_path, "bad", "pass", constructor="os._exit(3)")
     suite.write_text(SMALL.replace('"w_softmax"]', '"bad"]'))

@@ -77,6 +77,27 @@ def test_a_backbone_may_be_in_the_papers_own_words(tmp_path, read_suite):
         assert row["differs"].startswith(f"backbone {words} there, cnn")
 
 
+def test_a_profile_of_another_scale_is_not_of_the_same_protocol(tmp_path, read_suite):
+    text = SEEDS + PROTOCOL.replace("PROTOCOL", '"same"')
+    text += "[profile.short.all]\nschedule = { steps = 3 }\n[profile.few.all]\nseeds = 6\n"
+    found = {}
+    for profile in ("short", "few"):
+        suite = read_suite(text, profile)
+        run = write_run(suite, tmp_path / profile, lambda cell: Truth(90 + 0.3 * common(cell.seed)))
+        found[profile] = analyse([run]).published.iloc[0]
+    assert (found["short"]["verdict"], found["short"]["differs"]) == (
+        "not comparable",
+        "another scale here: profile short",
+    )
+    assert found["few"]["verdict"] in ("reproduced", "underpowered")
+
+
+@pytest.mark.parametrize("value", ["nan", "-1.0", "101.0"])
+def test_a_published_accuracy_is_a_percentage(value, read_suite):
+    with pytest.raises(SuiteError, match="published"):
+        read_suite(SEEDS + f'published = {{ "softmax" = {value} }}\n')
+
+
 def test_an_option_of_the_backbone_that_the_paper_does_not_state_is_a_difference(tmp_path, read_suite):
     row = results(
         tmp_path, read_suite, PROTOCOL.replace("PROTOCOL", '{ backbone = "cnn[channels=4]" }')

@@ -19,6 +19,10 @@ def curves(rng, seeds, shape, noise=1.0):
     return np.asarray(shape) + rng.normal(size=(seeds, 1)) * 3 + noise * rng.normal(size=(seeds, len(shape)))
 
 
+def judged(found, claimed):
+    return stats.claim_verdict(*stats.trend_evidence(found, claimed))
+
+
 def test_pages_test_agrees_with_counting_every_order():
     y = np.array([[1.0, 2.5, 2.0], [0.3, 0.1, 0.9], [5.0, 6.0, 7.0]])
     ranks = scipy.stats.rankdata(y, axis=1)
@@ -72,14 +76,14 @@ def test_a_flat_curve_has_no_trend():
     assert (found.p, found.direction, found.spearman) == (1, None, 0)
     assert found.slope == pytest.approx(0)
     assert found.low < 0 < found.high  # one image at the end would tilt it
-    assert stats.trend_verdict(found, found.p, "increases") == "undecided"
+    assert judged(found, "increases") == "undecided"
 
 
 def test_two_seeds_give_a_slope_and_nothing_more():
     found = stats.trend(X, [[0, 1, 2, 3], [0, 1, 2, 3]])
     assert found.slope > 0
     assert math.isnan(found.p) and math.isnan(found.low)
-    assert stats.trend_verdict(found, found.p, "increases") == "undecided"
+    assert judged(found, "increases") == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -93,15 +97,15 @@ def test_two_seeds_give_a_slope_and_nothing_more():
 )
 def test_a_claimed_trend_has_its_verdict(shape, increases, decreases):
     found = stats.trend(X, curves(np.random.default_rng(4), 10, shape, noise=0.3))
-    assert stats.trend_verdict(found, found.p, "increases") == increases
-    assert stats.trend_verdict(found, found.p, "decreases") == decreases
+    assert judged(found, "increases") == increases
+    assert judged(found, "decreases") == decreases
 
 
 def test_a_trend_that_turns_is_not_monotone_however_small_its_p():
     found = stats.trend(range(5), curves(np.random.default_rng(5), 10, [0, 2, 4, 6, 5], noise=0.2))
     assert found.p < 1e-6 and found.direction == "increases"
     assert (found.rises, found.falls) == (3, 1)
-    assert stats.trend_verdict(found, found.p, "increases") == "contradicted"
+    assert judged(found, "increases") == "contradicted"
 
 
 @pytest.mark.parametrize(
@@ -133,12 +137,24 @@ def test_false_trends_are_as_rare_as_the_level(seeds, values, step):
     assert missed / tries == pytest.approx(0.05, abs=3.5 * math.sqrt(0.05 * 0.95 / tries))
 
 
+def test_of_eight_claims_about_nothing_none_is_decided_but_rarely():
+    rng = np.random.default_rng(8)
+    tries, alarms = 120, 0
+    for _ in range(tries):
+        family = [
+            stats.trend_evidence(stats.trend(range(4), curves(rng, 8, np.zeros(4))), "increases") for _ in range(8)
+        ]
+        adjusted = stats.holm([p for p, _ in family])
+        alarms += any(p < stats.LEVEL for p in adjusted)
+    assert alarms / tries <= stats.LEVEL + 3 * math.sqrt(0.05 * 0.95 / tries)
+
+
 def test_a_true_claim_is_rarely_contradicted():
     rng = np.random.default_rng(6)
     tries = 200
     words = []
     for _ in range(tries):
         found = stats.trend(range(5), curves(rng, 8, [0, 0, 1, 1, 1]))
-        words.append(stats.trend_verdict(found, found.p, "increases"))
+        words.append(judged(found, "increases"))
     assert words.count("contradicted") / tries <= stats.LEVEL
     assert words.count("supported") / tries > 0.5

@@ -175,6 +175,19 @@ def test_angles_are_zero_on_the_weight_and_right_angles_beside_it():
     assert mean_angles(-features, torch.tensor([0, 1, 2]), weight) == pytest.approx([180.0, 180.0, 135.0])
 
 
+def test_angles_are_measured_where_the_features_are():
+    """Tensors that only pretend to be on a GPU stop at the first number that is asked for, not at a mix of devices."""
+    from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+
+    from lossbench.measure import mean_angles
+
+    with FakeTensorMode():
+        features, weight = torch.empty(6, 3, device="cuda"), torch.empty(4, 3, device="cuda")
+        labels = torch.empty(6, dtype=torch.long, device="cuda")
+        with pytest.raises(DynamicOutputShapeException, match="bincount"):
+            mean_angles(features, labels, weight)
+
+
 def test_a_refinement_goes_on_with_the_decayed_learning_rate(read_suite, registry, digits):
     text = SMALL.replace("batch = 16", "batch = 16, lr = 0.8, decay = { factor = 0.5, every = 4 }")
     cells = plan(read_suite(text + "warm_start = { steps = 5 }\n"))

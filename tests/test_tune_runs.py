@@ -124,6 +124,21 @@ def test_a_loss_that_only_fails_is_left_out_with_a_sentence_and_the_others_are_t
     assert "2, 2 failed" in (tmp_path / "reports/summary.md").read_text()
 
 
+def test_what_retried_trials_choose_is_trained_by_the_same_command(tmp_path):
+    mended = tmp_path / "mended"
+    broken = f'if len(labels) > 2 and not os.path.exists("{mended}"): raise RuntimeError("not yet")'
+    path = write_loss(tmp_path, "mine", broken)
+    path.write_text(path.read_text() + 'RANGES = {"level": (0.1, 2.0)}\n')
+    (tmp_path / "suite.toml").write_text(
+        SMALL.replace('"w_softmax"]', '"mine"]') + "\n[tune]\ntrials = 2\nlr = [0.01, 0.1]\n"
+    )
+    api.run(tmp_path / "suite.toml", out=tmp_path / "run", reports=None)
+    mended.touch()
+    assert api.run(tmp_path / "suite.toml", out=tmp_path / "run", reports=None, retry_failed=True).unfinished == []
+    frame = load_records(tmp_path / "run")
+    assert frame[frame["experiment"] == "digits-tuned"].groupby("label").size().to_dict() == {"mine": 2, "softmax": 2}
+
+
 def test_diverged_trials_are_answers_and_not_failures_of_a_run(read_suite, tmp_path):
     suite = read_suite(TUNED)
     run = write_run(suite, tmp_path / "run", lambda cell: Truth(status="diverged") if cell.kind == "trial" else Truth())

@@ -32,7 +32,8 @@ PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.co
 # frees the next one asks for again: glibc keeps it, and does not give it back to the system to be zeroed page by page.
 FIXED = {
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(2**30)),
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the most that every glibc accepts
+    "MALLOC_TRIM_THRESHOLD_": str(2**30),
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 
@@ -113,7 +114,8 @@ def serving(cells: Sequence[Cell], registry: Registry) -> Iterator[Server]:
 def preflight(server: Server, cells: Sequence[Cell], registry: Registry, data: Path) -> list[str]:
     """What is wrong with the plugins of these cells, a sentence each, found in a process of its own."""
     distinct = {
-        (c.dataset.label, c.classes, c.backbone.label, tuple(spec.label for spec in c.losses)): c for c in cells
+        (c.dataset.label, c.classes, c.width, c.backbone.label, tuple(spec.label for spec in c.losses)): c
+        for c in cells
     }
     problems, died = _aside("preflight", server, list(distinct.values()), registry, data)
     return [f"building the plugins of this suite ended their process: {died}"] if died else problems

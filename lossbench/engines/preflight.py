@@ -22,7 +22,7 @@ from lossbench.trainee import build
 
 PROBE_STEPS = 5
 PROBE_SECONDS = 1.0  # at most for one kind of cell, after its first step
-PROBES_SECONDS = 15.0  # at most for all: kinds that are left take the cost of their nearest
+PROBES_SECONDS = 15.0  # at most for all: kinds that are left take the mean cost of the others
 
 
 def preflight(cells: list[Cell], registry: Registry, data: Path) -> list[str]:
@@ -49,7 +49,7 @@ def preflight(cells: list[Cell], registry: Registry, data: Path) -> list[str]:
                 datasets[place] = None
                 refuse(cell.dataset, "dataset", error)
         dataset = datasets[place]
-        built = f"{cell.backbone.label} {place}"
+        built = f"{cell.backbone.label} {cell.width} {place}"
         if dataset and built not in backbones:
             backbones[built] = True
             try:
@@ -61,8 +61,8 @@ def preflight(cells: list[Cell], registry: Registry, data: Path) -> list[str]:
             except Exception as error:
                 refuse(cell.backbone, "backbone", error)
         for spec in [*cell.losses, *([cell.warm.loss] if cell.warm else [])]:
-            if spec.label not in losses:
-                losses.add(spec.label)
+            if (sized := f"{spec.label} {cell.width} {cell.classes}") not in losses:
+                losses.add(sized)
                 try:
                     loss = registry.find("loss", spec.name).load()(cell.width, cell.classes, **spec.options)
                     value = loss(torch.randn(2, cell.width), torch.arange(2))
@@ -78,14 +78,16 @@ def probe(cells: list[Cell], registry: Registry, data: Path) -> list[dict[str, A
 
     `cells` holds one of each kind.
     """
-    costs = []
+    costs: list[dict[str, Any]] = []
+    meters: dict[str, measure.PeakMemory] = {}  # by device, made before its first kind: the next uses what that frees
     began = time.perf_counter()
     for cell in cells:
         if time.perf_counter() - began > PROBES_SECONDS:
             break
         torch.set_num_threads(cell.threads)
         dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
-        memory = measure.PeakMemory(cell.device)
+        if cell.device not in meters:
+            meters[cell.device] = measure.PeakMemory(cell.device)
         trainee = build(cell, cell.loss, registry, dataset.in_shape)
         batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
         trainee.train()
@@ -103,5 +105,7 @@ def probe(cells: list[Cell], registry: Registry, data: Path) -> list[dict[str, A
         features_of(trainee, some)
         image = (time.perf_counter() - started) / len(some)
         scored = len(dataset.test) + min(len(dataset.train), 10_000)
-        costs.append({"kind": kind_of(cell), "step": step, "score": image * scored, "bytes": memory.added()})
+        costs.append(
+            {"kind": kind_of(cell), "step": step, "score": image * scored, "bytes": meters[cell.device].added()}
+        )
     return costs

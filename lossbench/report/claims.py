@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from lossbench import stats
-from lossbench.claims import covers
+from lossbench.claims import GRID, covers
 from lossbench.metrics import METRICS
 from lossbench.report.blocks import Place
 from lossbench.report.claims_along import sides, trend, unchanged
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
 
 CLAIM_COLUMNS = [
     *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
-    *("unit", "p_holm", "seeds_needed", "evidence", "states", "p", "family", "statement"),
+    *("unit", "p_holm", "seeds_needed", "evidence", "states", "p", "family", "statement", "note"),
 ]
 
 NOT_RUN = "not run"  # what is said of a claim that has no records in place of a verdict
+UNFINISHED = "no seed has finished all that it compares"
 OUTCOMES = ("supported", "contradicted", "undecided", NOT_RUN)
 
 
@@ -31,8 +34,13 @@ def outcomes(results: Results) -> dict[str, Counter[str]]:
     """How many cases of each statement of the suite came out how."""
     counts: dict[str, Counter[str]] = {}
     for row in results.claims.to_dict("records"):
-        counts.setdefault(row["statement"], Counter())[row["verdict"] if row["n"] else NOT_RUN] += 1
+        counts.setdefault(row["statement"], Counter())[row["verdict"] if was_run(row) else NOT_RUN] += 1
     return counts
+
+
+def was_run(row: Mapping[str, Any]) -> bool:
+    """Whether what a claim compares was tried, whatever came of it."""
+    return bool(row["evidence"] != NOT_RUN)
 
 
 def judged(results: Results) -> pd.DataFrame:
@@ -48,18 +56,37 @@ def judged(results: Results) -> pd.DataFrame:
             row["p_holm"] = adjusted
             row["verdict"], row["evidence"] = row.pop("judge")(adjusted)
             open_question = row["verdict"] == "undecided" and row["n"] >= stats.FEWEST_SEEDS
-            row["seeds_needed"] = row.pop("needed")(len(family)) if open_question else None
+            judged_with = sum(not math.isnan(other["p"]) for other in family)
+            row["seeds_needed"] = row.pop("needed")(judged_with) if open_question and judged_with else None
+    tried = set(results.records[["experiment", "kind", "label"]].itertuples(index=False, name=None))
+    for row, claim in zip(rows, results.outline.claims, strict=True):
+        if not was_run(row) and _tried(results, claim, tried):
+            row["evidence"] = UNFINISHED
     return frame_of(rows, CLAIM_COLUMNS)
 
 
 def _row(results: Results, claim: Claim) -> Row:
-    stated = {name: getattr(claim, name) for name in ("text", "family", "experiment", "metric")}
+    stated = {name: getattr(claim, name) for name in ("text", "family", "experiment", "metric", "note")}
     stated |= {"states": states(claim), "statement": claim.statement or claim.text}
     if claim.unchanged_with is not None:
         return stated | unchanged(results, claim, claim.unchanged_with)
     if claim.along is not None:
         return stated | trend(results, claim, claim.along)
     return stated | pair(results, claim)
+
+
+def _tried(results: Results, claim: Claim, tried: Set[tuple[str, str, str]]) -> bool:
+    """Whether all that a claim compares has records, finished or not."""
+    if claim.metric == "step_seconds":
+        return any((experiment, kind) == (claim.experiment, "timing") for experiment, kind, _ in tried)
+    if claim.along is not None:
+        labels = [str(claim.loss)]
+        if claim.along not in GRID:
+            labels = [label for *_, label in sides(results, claim, claim.along)]
+    else:
+        labels = list(claim.equivalent or [str(claim.better or claim.not_worse)])
+    labels += [claim.than] if claim.than else []
+    return bool(labels) and all((claim.experiment, "train", label) in tried for label in labels)
 
 
 def places(results: Results, claim: Claim) -> list[Place]:

@@ -12,7 +12,16 @@ import scipy.special
 from lossbench import stats
 from lossbench.claims import GRID, variants
 from lossbench.metrics import METRICS
-from lossbench.report.claims_pair import Row, margin_of, points_of, rounds_of, seeds, too_few
+from lossbench.report.claims_pair import (
+    Row,
+    judged_by_margin,
+    margin_of,
+    points_of,
+    rounds_of,
+    seeds,
+    seeds_of_margin,
+    too_few,
+)
 from lossbench.report.points import Point
 from lossbench.text import Claim
 
@@ -46,16 +55,19 @@ def unchanged(results: Results, claim: Claim, along: str) -> Row:
         shown = [100 * math.expm1(value) for value in shown]
 
     def judge(p_holm: float) -> tuple[str, str]:
-        word = stats.claim_verdict(p_holm, inside < past)
+        words = ("90 % intervals within", "a 95 % interval outside", "intervals not clearly within or outside")
+        bound = f"±{margin:g} {unit}".rstrip()
+        word, told = judged_by_margin(min(inside, past), p_holm, inside < past, words, bound)
         others = ", ".join(f"{value:g}" for value in at[1:])
-        words = {"supported": "90 % intervals within", "contradicted": "a 95 % interval outside"}
-        told = f"{words.get(word, 'intervals not clearly within or outside')} ±{margin:g} {unit}".rstrip()
         return word, f"{along} = {others} against {at[0]:g}: {told}; the largest difference is at {at[1 + far]:g}"
 
-    def needed(_: int) -> int | None:
-        ways = [stats.seeds_for_equivalence(band / each.sd) for each in found if each.sd > 0]
+    def needed(family: int) -> int | None:
+        outside = [each for each in found if abs(each.delta) >= band]  # one of them is enough to contradict
+        ways = [seeds_of_margin(each.delta, each.sd, band, n, family) for each in outside or found if each.sd > 0]
         known = [way for way in ways if way is not None]
-        return max(n + 1, *known) if known and len(known) == len(ways) else None
+        if outside:
+            return min(known, default=None)
+        return max(known) if known and len(known) == len(ways) else None
 
     numbers = dict(zip(("delta", "low", "high"), shown, strict=True))
     return {"n": n, "unit": unit, **numbers, "p": min(inside, past), "judge": judge, "needed": needed}
@@ -81,12 +93,12 @@ def trend(results: Results, claim: Claim, along: str) -> Row:
         }
     found = stats.trend(scale(at), table, resolution=resolution)
     dz = _slope_dz(found)
-    claimed: stats.Direction = "increases" if claim.increases_with else "decreases"
+    p, holds = stats.trend_evidence(found, "increases" if claim.increases_with else "decreases")
 
     def judge(p_holm: float) -> tuple[str, str]:
         if found.n < stats.FEWEST_SEEDS:
             return "undecided", too_few(found.n)
-        word = stats.trend_verdict(found, p_holm, claimed)
+        word = stats.claim_verdict(p_holm, holds)
         steps = f"{found.rises} steps rise and {found.falls} fall beyond doubt"
         values = ", ".join(f"{value:g}" for value in at)
         return word, f"Page's trend over {along} = {values}, Spearman {found.spearman:+.2f}; {steps}"
@@ -96,7 +108,7 @@ def trend(results: Results, claim: Claim, along: str) -> Row:
         "delta": found.slope,
         "low": found.low,
         "high": found.high,
-        "p": found.p,
+        "p": p,
         "dz": dz,
         "unit": unit,
         "judge": judge,
@@ -132,7 +144,8 @@ def _values_along(results: Results, claim: Claim, along: str) -> tuple[list[floa
             base = rounds_of(results, claim, claim.than)
             rounds = [[value / other for value, other in zip(mine, base, strict=False)] for mine in rounds]
         shared = min((len(mine) for mine in rounds), default=0)
-        return [side[0] for side in followed], np.array([mine[:shared] for mine in rounds]).T.reshape(shared, -1), 0.0
+        table = np.array([mine[:shared] for mine in rounds]).T.reshape(shared, len(followed))
+        return [side[0] for side in followed], table, 0.0
     columns = [results.measured.over(claim.metric, points, label) for _, points, label in followed]
     if claim.than:
         than = [results.measured.over(claim.metric, points, claim.than) for _, points, _ in followed]

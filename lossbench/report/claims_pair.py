@@ -73,16 +73,14 @@ def _better(claim: Claim, found: Contrast) -> Row:
 def _equivalence(found: Contrast, past: float, band: float, margin: float) -> Row:
     """Two losses are equivalent: the interval lies inside the margin; contradicted where it lies outside."""
     inside = found.tost_p < past if found.n >= stats.FEWEST_SEEDS else False
-
-    words = ("90 % interval within", "95 % interval outside", "interval not clearly within or outside")
-    judge = _by_margin(found, inside, words, f"±{margin:g}")
-
-    def needed(_: int) -> int | None:
-        fewest = stats.seeds_for_equivalence(band / found.sd) if found.sd > 0 else None
-        return None if fewest is None else max(fewest, found.n + 1)
-
     p = math.nan if found.n < stats.FEWEST_SEEDS else found.tost_p if inside else past
-    return {"p": p, "judge": judge, "needed": needed}
+    words = ("90 % interval within", "95 % interval outside", "interval not clearly within or outside")
+    delta = math.log1p(found.delta / 100) if found.unit == "%" else found.delta  # in the unit of SD and band
+    return {
+        "p": p,
+        "judge": _by_margin(found, p, inside, words, f"±{margin:g}"),
+        "needed": lambda family: seeds_of_margin(delta, found.sd, band, found.n, family),
+    }
 
 
 def _not_worse(found: Contrast, p: float, margin: float) -> Row:
@@ -93,27 +91,43 @@ def _not_worse(found: Contrast, p: float, margin: float) -> Row:
         "95 % interval: worse by more than",
         "may be worse by more or less than",
     )
-    judge = _by_margin(found, holds, words, f"{margin:g}")
 
     def needed(family: int) -> int | None:
         quantile = float(scipy.special.stdtrit(found.n - 1, 1 - p))  # (Δ + margin)/(SD/√n), whichever way is better
-        return seeds(quantile / math.sqrt(found.n), found.n, family)
+        one_sided = family / 2 if holds else family  # what seeds_needed() plans is two-sided
+        return seeds(quantile / math.sqrt(found.n), found.n, one_sided)
 
     shown = p if holds or math.isnan(p) else min(1.0, 2 * (1 - p))
-    return {"p": shown, "judge": judge, "needed": needed}
+    return {"p": shown, "judge": _by_margin(found, shown, holds, words, f"{margin:g}"), "needed": needed}
 
 
-def _by_margin(found: Contrast, holds: bool, words: tuple[str, str, str], bound: str) -> Judge:
+def _by_margin(found: Contrast, p: float, holds: bool, words: tuple[str, str, str], bound: str) -> Judge:
     """Whether a margin is kept, and the words for it: supported, contradicted, undecided."""
 
     def judge(p_holm: float) -> tuple[str, str]:
         if found.n < stats.FEWEST_SEEDS:
             return "undecided", too_few(found.n)
-        word = stats.claim_verdict(p_holm, holds)
-        said = dict(zip(("supported", "contradicted", "undecided"), words, strict=True))[word]
-        return word, f"{said} {bound} {found.unit}".rstrip()
+        return judged_by_margin(p, p_holm, holds, words, f"{bound} {found.unit}".rstrip())
 
     return judge
+
+
+def judged_by_margin(p: float, p_holm: float, holds: bool, words: tuple[str, str, str], bound: str) -> tuple[str, str]:
+    """The verdict after Holm's adjustment and what the interval alone says, with a remark where they part."""
+    word, alone = stats.claim_verdict(p_holm, holds), stats.claim_verdict(p, holds)
+    said = dict(zip(("supported", "contradicted", "undecided"), words, strict=True))[alone]
+    return word, f"{said} {bound}" + ("" if word == alone else ", but not after adjustment over its family")
+
+
+def seeds_of_margin(delta: float, sd: float, band: float, n: int, family: float) -> int | None:
+    """The seeds that would show a difference to lie within ±band, or beyond it, whichever it looks like."""
+    if not sd > 0:
+        return None
+    room, level = band - abs(delta), stats.LEVEL / family
+    fewest = (
+        stats.seeds_for_equivalence(room / sd, level=level) if room > 0 else stats.seeds_needed(room / sd, level=level)
+    )
+    return None if fewest is None else max(fewest, n + 1)
 
 
 def points_of(results: Results, claim: Claim) -> list[Point]:
@@ -133,7 +147,7 @@ def rounds_of(results: Results, claim: Claim, label: str) -> list[float]:
     return [math.exp(sum(map(math.log, times)) / len(times)) for times in zip(*cells, strict=False)]
 
 
-def seeds(dz: float, n: int, family: int) -> int | None:
+def seeds(dz: float, n: int, family: float) -> int | None:
     needed = stats.seeds_needed(dz, level=stats.LEVEL / family)
     return None if needed is None else max(needed, n + 1)
 

@@ -19,7 +19,7 @@ TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 TEXT_COLUMNS = (
     *("experiment", "dataset", "backbone", "loss", "baseline", "metric", "unit", "verdict", "text", "states"),
-    *("evidence", "family", "statement", "differs", "source", "task", "chosen"),
+    *("evidence", "family", "statement", "note", "differs", "source", "task", "chosen"),
 )
 MEANINGS = {
     "delta": "the loss minus the baseline (a claim: its difference, or the slope of its trend), in `unit`",

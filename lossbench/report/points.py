@@ -10,9 +10,13 @@ import pandas as pd
 
 from lossbench import stats
 from lossbench.metrics import METRICS
+from lossbench.text import VERIFICATION_METRICS
 
 POINT = ["experiment", "dataset", "backbone", "classes", "width"]
 CONVERGED = 0.9  # the share of the training loss's whole way down at which a cell counts as converged
+
+# Percent that one test example, or of verification one pair of the half that are of one class, is of a metric.
+STEPPED = {"accuracy": 100.0} | {name: 200.0 for name in VERIFICATION_METRICS if name != "auc"}
 
 Place = tuple[Any, ...]  # the values of POINT, and a label
 Point = Mapping[str, Any]
@@ -42,6 +46,11 @@ class Measured:
                 if not math.isnan(value):
                     found.setdefault(key, {})[seed] = value
             self.values[name] = found
+        self.spacing: dict[Place, float] = {}
+        for key, curve in zip(keys, trained["curve"], strict=True):
+            if len(curve) > 1:
+                between = (curve[-1]["step"] - curve[0]["step"]) / (len(curve) - 1)
+                self.spacing[key] = max(between, self.spacing.get(key, 0.0))
         self.totals: dict[Place, float] = {}
         for key, total in zip(keys, trained["total"].astype(float), strict=True):
             self.totals[key] = max(total, self.totals.get(key, 0.0))
@@ -57,9 +66,14 @@ class Measured:
         return {seed: sum(values[seed] for values in found) / len(found) for seed in whole}
 
     def resolution(self, metric: str, where: Sequence[Point], label: str) -> float:
-        """The least step of a metric: one test example of an accuracy; 0 where it is continuous."""
-        totals = [self.totals[key] for point in where if (key := place(point, label)) in self.totals]
-        return 100 / max(totals) if metric == "accuracy" and totals and max(totals) > 0 else 0.0
+        """The least step of a metric: one test example, one point of the learning curve; 0 where it is continuous."""
+        keys = [key for point in where if (key := place(point, label)) in self.totals]
+        if metric == "steps_to_converge":
+            return max((self.spacing.get(key, 0.0) for key in keys), default=0.0)
+        most = max((self.totals[key] for key in keys), default=0.0)
+        if metric not in STEPPED or not most > 0:
+            return 0.0
+        return STEPPED[metric] / most
 
 
 def paired_values(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[list[float], list[float]]:

@@ -85,7 +85,7 @@ def differences(protocol: Protocol | str | None, cell: Cell, examples: int | Non
 
 
 def _backbone(written: str | NamedText, cell: Cell) -> list[str]:
-    """How a stated backbone differs: by name, by the options that are stated, or by others that the cell's label has."""
+    """How a stated backbone differs: by name, by options that are stated, or by others that the cell's label has."""
     if isinstance(written, NamedText):
         name, options = written.name, written.options
     else:

@@ -13,7 +13,7 @@ from lossbench import stats
 from lossbench.report import figures, words
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Block, Prose, Section, Table
-from lossbench.report.claims import OUTCOMES, outcomes
+from lossbench.report.claims import OUTCOMES, outcomes, was_run
 from lossbench.report.claims import places as claimed
 from lossbench.report.points import place
 from lossbench.report.sections_end import cost, environment, published, threats
@@ -106,7 +106,7 @@ def claims(results: Results) -> Section:
     """The claims of the suite with their verdicts; cases that were not run are counted, not listed."""
     counted = _statements(results)
     judged = zip(results.claims.to_dict("records"), results.outline.claims, strict=True)
-    listed = [(row, claim) for row, claim in judged if row["n"] or not counted]
+    listed = [(row, claim) for row, claim in judged if was_run(row) or not counted]
     rows = [
         {
             "claim": row["text"],

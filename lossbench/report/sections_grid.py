@@ -69,9 +69,9 @@ def tuning(results: Results) -> Section:
         return Section("tuning", "Tuning", ())
     several = f"{budget.seeds} seeds each, the first of the experiment" if budget.seeds > 1 else "one seed each"
     spent = (
-        f"Every loss was given {budget.trials} trials at every point ({several}): the first as the suite writes it, "
-        f"the others at random points of its ranges. {100 * budget.validation:g} % of the training images were held "
-        "out, and the trial with the best mean accuracy on these was chosen; no trial sees the test set. The chosen "
+        f"Every loss has {budget.trials} trials at every point ({several}): the first as the suite writes it, "
+        f"the others at random points of its ranges. {100 * budget.validation:g} % of the training images are held "
+        "out, and the trial with the best mean accuracy on these is chosen; no trial sees the test set. The chosen "
         "setting is then trained on all training images."
     )
     varied = {loss: [f"{name} {axis}" for name, axis in axes.items()] for loss, axes in budget.ranges.items()}
@@ -262,7 +262,8 @@ def _class_angles(results: Results, experiment: str) -> Table | None:
             if not any(len(side) for side in sides):
                 continue
             if wide:
-                sides = [np.quantile(side, [0, 0.25, 0.5, 0.75, 1]) if len(side) else side for side in sides]
+                seen = [side[~np.isnan(side)] for side in sides]
+                sides = [np.quantile(side, [0, 0.25, 0.5, 0.75, 1]) if len(side) else side for side in seen]
             width_ = max(len(side) for side in sides)
             names = columns or [str(number) for number in range(width_)]
             shown = {"loss": label, "C": str(point["classes"]), "M": str(point["width"])}
@@ -280,13 +281,15 @@ def _class_angles(results: Results, experiment: str) -> Table | None:
 
 
 def _mean_angles(by_seed: Sequence[Sequence[float | None]]) -> Any:
-    """Means over seeds of every class that has an angle."""
+    """Means over seeds by class; NaN for a class without an angle."""
     known = [row for row in by_seed if row]
     if not known:
         return np.empty(0)
     table = np.array(known, dtype=float)
+    means = np.full(table.shape[1], math.nan)
     seen = ~np.isnan(table).all(axis=0)
-    return np.nanmean(table[:, seen], axis=0)
+    means[seen] = np.nanmean(table[:, seen], axis=0)
+    return means
 
 
 def with_classes(rows: Sequence[dict[str, str]], frame: pd.DataFrame) -> list[dict[str, str]]:

@@ -57,7 +57,7 @@ from lossbench.stats.testset import (
     wilson,
 )
 from lossbench.stats.ties import pair_p_values, tie_letters
-from lossbench.stats.trends import Direction, Trend, spearman, trend, trend_verdict
+from lossbench.stats.trends import Direction, Trend, spearman, trend, trend_evidence
 from lossbench.stats.verdicts import ClaimVerdict, PublishedVerdict, Verdict, claim_verdict, verdict
 
 __all__ = [
@@ -120,7 +120,7 @@ __all__ = [
     "time_ratio",
     "tost",
     "trend",
-    "trend_verdict",
+    "trend_evidence",
     "two_way",
     "two_way_bootstrap",
     "verdict",

@@ -12,7 +12,6 @@ import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 from lossbench.stats.pairs import FEWEST_SEEDS, LEVEL, holm, paired
-from lossbench.stats.verdicts import ClaimVerdict
 
 Direction = Literal["increases", "decreases"]
 
@@ -24,7 +23,7 @@ class Trend:
     `p` is two-sided (Page), `least` the smallest that so many seeds and values can give; `direction` is where the ranks
     point, None if nowhere. `slope` is the mean over seeds of each seed's least-squares slope, with its t interval;
     `spearman` is the mean over seeds. `rises` and `falls` count the steps between neighbouring values that go up or
-    down beyond doubt.
+    down beyond doubt; `p_rise` and `p_fall` are the least p of a step that goes up or down, 1 where none does.
     """
 
     n: int
@@ -37,6 +36,8 @@ class Trend:
     spearman: float
     rises: int
     falls: int
+    p_rise: float = math.nan
+    p_fall: float = math.nan
 
 
 def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0) -> Trend:
@@ -71,23 +72,35 @@ def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float
     p, direction = _page(table)
     steps = [paired(after, before, level, resolution=resolution) for before, after in itertools.pairwise(table.T)]
     adjusted = holm([found.p for found in steps])
-    sure = [found.delta for found, p_holm in zip(steps, adjusted, strict=True) if p_holm < level]
-    rises, falls = sum(delta > 0 for delta in sure), sum(delta < 0 for delta in sure)
-    return Trend(len(table), p, least, direction, slope.delta, slope.low, slope.high, rho, rises, falls)
+    up, down = ([sure for sure, one in zip(adjusted, steps, strict=True) if sign * one.delta > 0] for sign in (1, -1))
+    return Trend(
+        n=len(table),
+        p=p,
+        least=least,
+        direction=direction,
+        slope=slope.delta,
+        low=slope.low,
+        high=slope.high,
+        spearman=rho,
+        rises=sum(one < level for one in up),
+        falls=sum(one < level for one in down),
+        p_rise=min(up, default=1.0),
+        p_fall=min(down, default=1.0),
+    )
 
 
-def trend_verdict(found: Trend, p_adjusted: float, claimed: Direction, level: float = LEVEL) -> ClaimVerdict:
-    """A claim that something increases (decreases) with an option.
+def trend_evidence(found: Trend, claimed: Direction, level: float = LEVEL) -> tuple[float, bool]:
+    """The p of a claim that something increases (decreases) with an option, and whether it speaks for the claim.
 
-    Contradicted if the trend, or any single step, goes the other way beyond doubt; supported if the trend goes the
-    claimed way and no step the other; else undecided. `p_adjusted` is the trend's p after Holm over the claims.
+    Against it speak a trend the other way and any single step the other way: two looks, so the smaller p is doubled.
+    For it speaks the trend, unless a step goes the other way beyond doubt.
     """
-    backwards = found.falls if claimed == "increases" else found.rises
-    opposite: Direction = "decreases" if claimed == "increases" else "increases"
-    sure = p_adjusted < level  # NaN compares false
-    if backwards or (sure and found.direction == opposite):
-        return "contradicted"
-    return "supported" if sure and found.direction == claimed else "undecided"
+    along = found.direction == claimed
+    if math.isnan(found.p):
+        return math.nan, along
+    back = found.p_fall if claimed == "increases" else found.p_rise
+    against = min(1.0, 2 * min(1.0 if along else found.p, back))
+    return (found.p, True) if along and back >= level and found.p <= against else (against, False)
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
