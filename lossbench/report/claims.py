@@ -52,12 +52,12 @@ def judged(results: Results) -> pd.DataFrame:
     for row in rows:
         families.setdefault(row["family"], []).append(row)
     for family in families.values():
+        size = sum(not math.isnan(row["p"]) for row in family)
         for row, adjusted in zip(family, stats.holm([row["p"] for row in family]), strict=True):
             row["p_holm"] = adjusted
             row["verdict"], row["evidence"] = row.pop("judge")(adjusted)
             open_question = row["verdict"] == "undecided" and row["n"] >= stats.FEWEST_SEEDS
-            judged_with = sum(not math.isnan(other["p"]) for other in family)
-            row["seeds_needed"] = row.pop("needed")(judged_with) if open_question and judged_with else None
+            row["seeds_needed"] = row.pop("needed")(size) if open_question and size else None
     tried = set(results.records[["experiment", "kind", "label"]].itertuples(index=False, name=None))
     for row, claim in zip(rows, results.outline.claims, strict=True):
         if not was_run(row) and _tried(results, claim, tried):
