@@ -52,6 +52,22 @@ def each(written: ClaimText) -> list[Claim]:
     return claims
 
 
+def twice(written: ClaimText) -> tuple[str, str] | None:
+    """A list of an entry, and a name that stands in it more than once."""
+    lists = {key: names for key in LISTS if isinstance(names := getattr(written, key), list)}
+    return next(((key, name) for key, names in lists.items() for name in names if names.count(name) > 1), None)
+
+
+def check_variants(claims: Sequence[Claim], experiments: Mapping[str, Experiment]) -> None:
+    """A profile may leave values of an option out, but what follows the option must follow it alone there too."""
+    for claim in claims:
+        if claim.along is not None and claim.along not in GRID and claim.experiment in experiments:
+            try:
+                variants(experiments[claim.experiment].losses, str(claim.loss), claim.along)
+            except ValueError as error:
+                raise ValueError(f"claim '{claim.text}': {error}") from error
+
+
 def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
     """The claim with its labels as the experiment writes them; one that no cell can answer is refused."""
     _check_form(claim, path, names)

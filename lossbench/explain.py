@@ -58,6 +58,7 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "too_short": lambda context: f"a list of at least {_items(context['min_length'])}",
     "too_long": lambda context: f"a list of at most {_items(context['max_length'])}",
     "finite_number": lambda _: "a finite number",
+    "string_too_short": lambda _: "text that is not empty",
     "string_pattern_mismatch": lambda _: "made of letters, digits, '.', '_' and '-'",
 }
 

@@ -114,6 +114,11 @@ class Experiment:
     tunes: str = ""  # of a tuned experiment: the one whose trials chose its settings
     settings: Mapping[Spot, Setting] | None = None  # of a tuned experiment: a loss without one is left out
 
+    def trains_as(self, other: Experiment) -> bool:
+        """Whether a cell of it is trained as one of the other is, whatever their losses, seeds and machines."""
+        free = ("losses", "seeds", "timing", "trials", "published", "threads", "device", "channels_last")
+        return replace(self, **{name: getattr(other, name) for name in free}) == other
+
 
 Spot = tuple[str, int, str]  # where a setting belongs in its experiment: the labels of dataset and loss, and the width
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench.claims import GRID, LISTS, each, relabelled, resolved, variants
+from lossbench.claims import check_variants, each, relabelled, resolved, twice
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.labels import label, parse_label
@@ -46,7 +46,10 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
     claims = reader.claims(found[None][0])
     by_profile = {name: {each.name: each for each in _claimable(found[name][0])} for name in found}
     for name in file.profile:
-        reader.check_variants(name, claims, by_profile[name])
+        try:
+            check_variants(claims, by_profile[name])
+        except ValueError as error:
+            raise reader.fail(["profile", name], error) from error
     experiments, tuning = found[profile]
     if profile is not None:
         whole, shown = by_profile[None], by_profile[profile]
@@ -72,11 +75,9 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
 
 def _restated(shown: Experiment, whole: Experiment, profile: str) -> Experiment:
     """An experiment of a profile; where it trains otherwise, numbers of the `same` protocol are of another there."""
-    free = ("seeds", "losses", "published", "timing", "trials", "threads", "device", "channels_last")
-    if replace(shown, **{name: getattr(whole, name) for name in free}) == whole:
-        return shown
     other = {"protocol": Protocol.model_validate({"other": [f"another scale here: profile {profile}"]})}
-    tables = (table.model_copy(update=other) if table.protocol == "same" else table for table in shown.published)
+    changed = not shown.trains_as(whole)
+    tables = (t.model_copy(update=other) if changed and t.protocol == "same" else t for t in shown.published)
     return replace(shown, published=tuple(tables))
 
 
@@ -273,9 +274,8 @@ class _Reader:
         by_name = {experiment.name: experiment for experiment in _claimable(experiments)}
         claims = []
         for index, entry in enumerate(self.file.claim):
-            for key, names in ((key, getattr(entry, key)) for key in LISTS):
-                if isinstance(names, list) and (twice := next((n for n in names if names.count(n) > 1), None)):
-                    raise self.fail(["claim", index, key], f"'{twice}' is there twice")
+            if repeated := twice(entry):
+                raise self.fail(["claim", index, repeated[0]], f"'{repeated[1]}' is there twice")
         for index, claim in ((index, claim) for index, entry in enumerate(self.file.claim) for claim in each(entry)):
             path: list[Any] = ["claim", index]
             if claim.experiment not in by_name:
@@ -283,15 +283,6 @@ class _Reader:
                 raise self.fail([*path, "experiment"], problem)
             claims.append(resolved(claim, by_name[claim.experiment], path, self))
         return tuple(claims)
-
-    def check_variants(self, profile: str, claims: Sequence[Claim], shown: Mapping[str, Experiment]) -> None:
-        """A profile may leave values of an option out, but what follows the option must follow it alone there too."""
-        for claim in claims:
-            if claim.along is not None and claim.along not in GRID and claim.experiment in shown:
-                try:
-                    variants(shown[claim.experiment].losses, str(claim.loss), claim.along)
-                except ValueError as error:
-                    raise self.fail(["profile", profile], f"claim '{claim.text}': {error}") from error
 
     def loss(self, written: str, path: Sequence[Any]) -> Spec:
         return self.single("loss", written, path)

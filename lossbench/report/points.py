@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lossbench import stats
-from lossbench.metrics import METRICS
-from lossbench.text import VERIFICATION_METRICS
+from lossbench.metrics import METRICS, SCORES
 
 POINT = ["experiment", "dataset", "backbone", "classes", "width"]
 CONVERGED = 0.9  # the share of the training loss's whole way down at which a cell counts as converged
 
 # Percent that one test example, or of verification one pair of the half that are of one class, is of a metric.
-STEPPED = {"accuracy": 100.0} | {name: 200.0 for name in VERIFICATION_METRICS if name != "auc"}
+STEPPED = {name: 100.0 if name == "accuracy" else 200.0 for name in SCORES if name != "auc"}
 
 Place = tuple[Any, ...]  # the values of POINT, and a label
 Point = Mapping[str, Any]
