@@ -124,7 +124,7 @@ def _forest(results: Results, panels: list[Panel], name: str, caption: str, axis
         limits = _limits(pd.concat([panel.rows for panel in panels]), scale)  # one scale: panels can be compared
         for ax, panel in zip(axes, panels, strict=True):
             _rows(ax, panel, look, scale, limits)
-            ax.set_title(textwrap.fill(panel.title, int(11 * (WIDTH - 0.1 - widest))))
+            ax.set_title(textwrap.fill(panel.title, int(13 * (WIDTH - 0.1 - widest))))
             ax.tick_params(axis="x", labelbottom=ax is axes[-1])  # one scale for all
         axes[-1].set_xlabel(axis)
         key: list[Artist] = [
