@@ -11,6 +11,7 @@ A fenced block of README.md means one of these, and nothing else is allowed:
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -290,11 +291,46 @@ def test_the_costs_shown_are_those_of_the_whole_table():
 
 
 def test_the_angles_quoted_are_those_of_the_quick_report():
-    report = _rows(ROOT / "reports/quick/summary.md", "| loss                 |   M |   θ̄ train°")
-    measured = {row[0]: (float(row[3]), float(row[4])) for row in report[2:]}
-    for name, *angles in _rows(ROOT / "docs/differences.md", "| loss | mean test angle")[2:]:
-        label = re.sub(r", α = (.*)", r"[alpha=\1]", name)
-        assert tuple(float(angle.rstrip("°")) for angle in angles) == measured[label]
+    measured, _ = _reported("quick", "losses")
+    for name, angle, between, accuracy in _rows(ROOT / "docs/differences.md", "| loss | mean test angle")[2:]:
+        row = measured[re.sub(r", α = (.*)", r"[alpha=\1]", name)]
+        told = f"{row['angle_test']:.1f}°", f"{row['weight_angle']:.1f}°", f"{row['accuracy']:.2f} %"
+        assert (angle, between, accuracy) == told
+
+
+def test_the_gradients_quoted_are_those_of_the_papers_report():
+    reported = [_reported("paper", experiment) for experiment in ("mnist_gradients", "cifar10_gradients")]
+    softmax, *rows = _rows(ROOT / "docs/differences.md", "| | MNIST: angle")[2:]
+    told = [
+        (f"{means['softmax']['angle_test']:.1f}°", f"{means['softmax']['accuracy']:.2f} %") for means, _ in reported
+    ]
+    assert softmax == ["softmax", *told[0], *told[1]]
+    assert len(rows) == 9
+    alpha = ""
+    for name, *quoted in rows:
+        alpha = found[1] if (found := re.match(r"α = (.*), ", name)) else alpha
+        label = f"w_softmax[alpha={alpha},gradient={re.search('`(.*)`', name)[1]}]"
+        told = [(f"{means[label]['angle_test']:.1f}°", _difference(by_loss[label])) for means, by_loss in reported]
+        assert quoted == [*told[0], *told[1]], label
+
+
+def test_what_the_readme_says_of_the_paper_is_what_its_report_says():
+    text = README.read_text()
+    section = " ".join(text[text.index("## What became of a paper") : text.index("## More about suites")].split())
+    names = {"mnist": "MNIST", "cifar10": "CIFAR-10", "lfw_alone": "LFW", "omniglot": "Omniglot"}
+    for experiment, name in names.items():
+        worse = -_reported("paper", experiment)[1]["w_softmax[alpha=1.0]"]["delta"]
+        assert re.search(rf"\b{worse:.1f} (points )?on {name}\b", section), (name, worse)
+    angles = {label: row["angle_test"] for label, row in _reported("paper", "mnist")[0].items()}
+    assert f"{angles['softmax']:.0f}° with softmax" in section
+    turned = [angles[f"w_softmax[alpha={alpha}]"] for alpha in (0.5, 1.0, 1.5)]
+    assert "{:.0f}°, {:.0f}° and {:.0f}° with α = 0.5, 1 and 1.5".format(*turned) in section
+    stopped = [
+        row["angle_test"] for label, row in _reported("paper", "mnist_gradients")[0].items() if "=fixed" in label
+    ]
+    assert f"it is {min(stopped):.0f}° to {max(stopped):.0f}°" in section
+    cells = sum(json.loads((ROOT / "reports/paper/report.json").read_text())["statuses"].values())
+    assert f"{cells:,} cells" in section
 
 
 def test_the_architecture_names_every_module():
@@ -305,6 +341,24 @@ def test_the_architecture_names_every_module():
     folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
     assert {*modules, *folders} <= section, "missing"
     assert {name for name in section if name.endswith("/")} - {"sets/"} <= folders
+
+
+def _reported(name: str, experiment: str) -> tuple[dict[str, dict], dict[str, dict]]:
+    """What a committed report has of an experiment of one point, by loss: the means, and differences in accuracy."""
+    report = json.loads((ROOT / "reports" / name / "report.json").read_text())
+    means, differences = (
+        {
+            row["loss"]: row
+            for row in report[key]
+            if row["experiment"] == experiment and row.get("metric", "accuracy") == "accuracy"
+        }
+        for key in ("main", "comparisons")
+    )
+    return means, differences
+
+
+def _difference(row: dict) -> str:
+    return "{:+.2f} [{:+.2f}, {:+.2f}]".format(*(row[key] for key in ("delta", "low", "high"))).replace("-", "−")
 
 
 def _without_blocks(page: Path) -> str:
