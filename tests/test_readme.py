@@ -93,6 +93,7 @@ def named(file: str) -> str:
 # ---- Everything that is shown, in its order
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_readme_works_as_printed(tmp_path):
     printed = ""
