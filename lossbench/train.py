@@ -101,7 +101,7 @@ def run(
     torch.set_num_threads(cell.threads)
     torch.use_deterministic_algorithms(True)
     # A debugging aid that would cost every allocation; torch gives the module no types.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # as said
     dataset = _dataset(cell, registry, data)
     memory = measure.PeakMemory(cell.device)
     if cell.kind == "timing":

@@ -9,7 +9,8 @@ from test_claims import GRID, claim, truth
 
 from lossbench.errors import SuiteError
 from lossbench.report.analysis import analyse
-from lossbench.report.claims import NOT_RUN, UNFINISHED, outcomes
+from lossbench.report.claims import UNFINISHED, outcomes
+from lossbench.report.claims_pair import NOT_RUN
 from lossbench.text import Claim
 
 TREND = claim('decreases_with = "alpha"\nloss = "w_softmax"')
@@ -23,9 +24,7 @@ def test_a_loss_that_never_finished_is_told_from_one_that_was_not_run(tmp_path, 
     def came_to(cell):
         if cell.loss.name == "center":
             return None
-        if (
-            cell.loss.label == "w_softmax[alpha=0.5]" and cell.width == 4
-        ):  # at one of the widths that the claim is about
+        if cell.loss.label == "w_softmax[alpha=0.5]" and cell.width == 4:  # one of the widths that the claim is about
             return Truth(status="diverged")
         return truth(cell)
 

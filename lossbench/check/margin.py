@@ -169,7 +169,7 @@ def shift(subject: Subject) -> str:
     classes, features = 3, 6
     loss = subject.settled(features, classes)
     points, labels = batch(6, features, classes)
-    slope: Tensor = torch.autograd.functional.jacobian(lambda x: loss.logits(x[None])[0], points[0])  # type: ignore[operator, no-untyped-call]
+    slope: Tensor = torch.autograd.functional.jacobian(lambda x: loss.logits(x[None])[0], points[0])  # type: ignore[operator, no-untyped-call]  # a plugin's method; torch gives it no types
     moved = points + torch.linalg.pinv(slope).sum(1)
     if not near(logits(loss, moved), logits(loss, points) + 1):
         return "its scores are not linear in the features, so they have no common shift"

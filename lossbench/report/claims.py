@@ -14,7 +14,7 @@ from lossbench.claims import GRID, covers
 from lossbench.metrics import METRICS
 from lossbench.report.blocks import Place
 from lossbench.report.claims_along import sides, trend, unchanged
-from lossbench.report.claims_pair import Row, pair, points_of
+from lossbench.report.claims_pair import NOT_RUN, Row, pair, points_of
 from lossbench.text import Claim
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ CLAIM_COLUMNS = [
     *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
     *("unit", "p_holm", "seeds_needed", "evidence", "states", "p", "family", "statement", "note"),
 ]
-
-NOT_RUN = "not run"  # what is said of a claim that has no records in place of a verdict
 UNFINISHED = "no seed has finished all that it compares"
 OUTCOMES = ("supported", "contradicted", "undecided", NOT_RUN)
 

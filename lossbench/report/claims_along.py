@@ -88,7 +88,7 @@ def trend(results: Results, claim: Claim, along: str) -> Row:
             "n": n,
             "unit": unit,
             **nothing,
-            "judge": lambda _: ("undecided", "not run" if not n else f"only {len(at)} values of {along} were run"),
+            "judge": lambda _: ("undecided", f"only {len(at)} values of {along} were run" if n else too_few(n)),
             "needed": lambda _: None,
         }
     found = stats.trend(scale(at), table, resolution=resolution)

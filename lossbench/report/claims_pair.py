@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Judge = Callable[[float], tuple[str, str]]
 
+NOT_RUN = "not run"  # what is said of a claim that has no records in place of a verdict
+
 
 def pair(results: Results, claim: Claim) -> Row:
     """One loss against another: better, not worse, or equivalent."""
@@ -153,4 +155,4 @@ def seeds(dz: float, n: int, family: float) -> int | None:
 
 
 def too_few(n: int) -> str:
-    return f"only {n} paired seeds" if n else "not run"
+    return f"only {n} paired seeds" if n else NOT_RUN

@@ -77,7 +77,7 @@ def forward_and_backward(value: Callable[[], Tensor], parameters: list[Tensor]) 
     def step() -> None:
         for parameter in parameters:
             parameter.grad = None
-        value().backward()  # type: ignore[no-untyped-call]
+        value().backward()  # type: ignore[no-untyped-call]  # torch gives it no types
 
     return step
 

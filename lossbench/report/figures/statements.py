@@ -9,17 +9,19 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from lossbench.report.analysis import Results
-from lossbench.report.claims import NOT_RUN, OUTCOMES, outcomes
+from lossbench.report.claims import OUTCOMES, outcomes
+from lossbench.report.claims_pair import NOT_RUN
 from lossbench.report.figures.style import GRID, LINE, PALETTE, SOFT, WIDTH, Drawing
 
 LETTERS = 52  # of a line of a statement
 LINE_HEIGHT = 0.17  # inches
 # Told apart by their shapes too.
-MARKS: dict[str, dict[str, Any]] = {
-    "supported": {"marker": "o", "color": PALETTE[2]},
-    "contradicted": {"marker": "X", "color": PALETTE[1]},
-    "undecided": {"marker": "o", "color": SOFT, "mfc": "white", "mew": 1.2},
-    NOT_RUN: {"marker": ".", "color": LINE, "markersize": 3.5},
+COMMON: dict[str, Any] = {"ls": "", "markersize": 6.5, "mew": 0.6}
+MARKS = {
+    "supported": {**COMMON, "marker": "o", "color": PALETTE[2]},
+    "contradicted": {**COMMON, "marker": "X", "color": PALETTE[1]},
+    "undecided": {**COMMON, "marker": "o", "color": SOFT, "mfc": "white", "mew": 1.2},
+    NOT_RUN: {**COMMON, "marker": ".", "color": LINE, "markersize": 3.5},
 }
 
 
@@ -37,7 +39,7 @@ def statements(results: Results) -> Drawing | None:
         for middle, count in zip(middles, counts.values(), strict=True):
             cases = [word for word in OUTCOMES for _ in range(count[word])]
             for place, word in enumerate(cases):
-                ax.plot(place, middle, ls="", **{"markersize": 6.5, "mew": 0.6, **MARKS[word]}, label=word)
+                ax.plot(place, middle, **MARKS[word], label=word)
         ax.set_yticks(middles, names)
         ax.set_xlim(-0.8, max(count.total() for count in counts.values()) - 0.2)
         ax.set_ylim(sum(heights), 0)
@@ -47,7 +49,7 @@ def statements(results: Results) -> Drawing | None:
         for edge in (middle + height / 2 for middle, height in zip(middles[:-1], heights[:-1], strict=True)):
             ax.axhline(edge, color=GRID, lw=0.7)
         met = [word for word in OUTCOMES if any(count[word] for count in counts.values())]
-        key = [Line2D([], [], ls="", **{"markersize": 6.5, "mew": 0.6, **MARKS[word]}, label=word) for word in met]
+        key = [Line2D([], [], **MARKS[word], label=word) for word in met]
         canvas.legend(handles=key, loc="outside lower center", ncols=len(key))
 
     caption = "What became of each statement: a mark for every case of it (an experiment, a loss, a value)."
