@@ -156,11 +156,6 @@ print([name for name in ("torch", "pandas", "numpy", "pydantic", "matplotlib", "
     assert found.stdout.strip().splitlines()[-1] == "[]"
 
 
-def test_modules_stay_small_enough_to_read_at_one_sitting():
-    long = {path.name: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
-    assert {name: lines for name, lines in long.items() if lines > 400} == {}
-
-
 def test_no_import_package_named_losses_or_backbones_is_installed(tmp_path):
     code = "from importlib.util import find_spec; print([n for n in ('losses', 'backbones', 'suites') if find_spec(n)])"
     found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
