@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lossbench.data.cache import Progress
-    from lossbench.engines.local import Event, Server
+    from lossbench.engines.local import Event
+    from lossbench.engines.servers import Servers
     from lossbench.forecast import Forecast
     from lossbench.report import Report
 
@@ -68,13 +69,14 @@ class RunResult:
         return load_records(self.folder)
 
 
-def predict(job: Job, cells: list[Cell], jobs: int | None = None, server: Server | None = None) -> Forecast:
+def predict(job: Job, cells: list[Cell], jobs: int | None = None, servers: Servers | None = None) -> Forecast:
     """How long these cells will take, from a few real steps of every kind among them."""
     from lossbench.engines import local
+    from lossbench.engines.servers import serving
     from lossbench.forecast import forecast, kinds
 
-    with local.serving(cells, job.registry) if server is None else contextlib.nullcontext(server) as serving:
-        costs = local.probe(serving, kinds(cells), job.registry, job.data)
+    with serving(job.registry) if servers is None else contextlib.nullcontext(servers) as started:
+        costs = local.probe(started, kinds(cells), job.registry, job.data)
     return forecast(cells, costs, jobs or available_cores())
 
 
@@ -122,9 +124,9 @@ def run(
         redo = frozenset(cell.key for cell in todo if cell.key in records)
         asked = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
         how = {"on_event": on_event, "timeout": timeout, "memory": memory, "checkpoint": checkpoint}
-        with _engine(engine, job, todo, address, notify, asked) as started:
+        with _engine(engine, job, todo, address, notify, asked, timeout) as started:
             if sum(cell.schedule.steps for cell in todo if cell.kind != "timing") > FORECAST_STEPS:
-                expects = predict(job, [*todo, *job.following()], started.size, started.server)
+                expects = predict(job, [*todo, *job.following()], started.size, started.servers)
                 notify(_opening(suite, job, expects))
             store.prepare(job.suite, job.cells)
             store.sweep_staging()
@@ -166,7 +168,7 @@ class _Engine:
     """Where cells will run: preloaded processes here and, if asked for, a Ray cluster."""
 
     job: Job
-    server: Server
+    servers: Servers
     cluster: Any  # None: this machine
     jobs: int | None
 
@@ -183,27 +185,35 @@ class _Engine:
             if self.cluster:
                 ray.execute(todo, store, self.cluster, jobs=self.jobs, data_given=data_given, **how)
             else:
-                local.execute(todo, store, self.server, jobs=self.size, **how)
+                local.execute(todo, store, self.servers, jobs=self.size, **how)
         except StoreError as error:
             raise RunError(str(error)) from error
 
 
 @contextlib.contextmanager
 def _engine(
-    name: str, job: Job, todo: list[Cell], address: str | None, notify: Callable[[str], None], asked: dict[str, Any]
+    name: str,
+    job: Job,
+    todo: list[Cell],
+    address: str | None,
+    notify: Callable[[str], None],
+    asked: dict[str, Any],
+    timeout: float | None,
 ) -> Iterator[_Engine]:
     """The engine for these cells, started; SuiteError when a plugin of theirs is not sound."""
     from lossbench.engines import local, ray
+    from lossbench.engines.servers import serving
 
     with contextlib.ExitStack() as engines:
         if name == "local":
             local.gpu_places(todo)
         on_ray = ray.connected(address, todo, notify=notify, **asked)
         cluster = engines.enter_context(on_ray) if name == "ray" else None
-        server = engines.enter_context(local.serving(todo, job.registry))
-        if problems := local.preflight(server, todo, job.registry, job.data):
+        servers = engines.enter_context(serving(job.registry))
+        limit = max(local.STEP_SECONDS, timeout or 0)
+        if problems := local.preflight(servers, todo, job.registry, job.data, limit):
             raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
-        yield _Engine(job, server, cluster, asked["jobs"])
+        yield _Engine(job, servers, cluster, asked["jobs"])
 
 
 def finished(cell: Cell, status: str) -> bool:

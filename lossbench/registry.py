@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lossbench.errors import PluginError, nearest
+from lossbench.footprint import Footprint, built_in_folder, content_digest, footprint_of, named_files, release, strings
 from lossbench.ranges import Choices, Range, RangeError
 from lossbench.ranges import read as read_ranges
 
@@ -31,6 +32,8 @@ KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")
 ENTRY_POINT: dict[Kind, str] = {"loss": "Loss", "backbone": "Backbone", "dataset": "load"}
 FOLDER: dict[Kind, str] = {"loss": "losses", "backbone": "backbones", "dataset": "datasets"}
 ENTRY_POINT_GROUP = "lossbench.plugins"
+
+TRAINS_WITH = ("torch", "numpy")  # libraries that every cell uses: results may change with their versions
 
 REQUIRED = object()  # the default of an option that has none
 
@@ -85,13 +88,32 @@ class Plugin:
         except OSError as error:
             raise PluginError(f"{self.path}: cannot be read ({error.strerror})") from error
 
-    @cached_property
+    @property
+    def footprint(self) -> Footprint:
+        """The modules, libraries and files that the file uses."""
+        return footprint_of(self.path)
+
+    @property
     def source_hash(self) -> str:
-        """Of the file and of this package's modules that it imports: what a loss shares with others decides too."""
-        digest = hashlib.sha256(self.source)
-        for path in _shared_modules(self._tree):
-            digest.update(path.read_bytes())
+        """Of the file, the modules of its own code and the versions of the libraries that these import."""
+        return self.footprint.digest()[:16]
+
+    def identity(self, options: Mapping[str, Any]) -> str:
+        """What decides a cell's result: `source_hash`, the files that the code or an option names, torch and numpy.
+
+        Everything trains with torch on batches that numpy draws, whether or not the file imports them.
+        """
+        digest = hashlib.sha256(self.source_hash.encode())
+        for library in TRAINS_WITH:
+            digest.update(f"{library}=={release(library)}\0".encode())
+        for path in (*self.footprint.files, *named_files(options.values(), [Path.cwd()])):
+            digest.update(path.name.encode() + b"\0" + content_digest(path))
         return digest.hexdigest()[:16]
+
+    def data_files(self, options: Mapping[str, Any], root: Path) -> list[Path]:
+        """The files that a dataset is read from as far as its code or an option names them."""
+        literals = [] if self.path.parent == _built_in("dataset") else list(strings(self._tree))  # ours name `sources`
+        return [*self.footprint.files, *named_files([*options.values(), *literals], [root, Path.cwd()])]
 
     @cached_property
     def _tree(self) -> ast.Module:
@@ -139,11 +161,6 @@ class Plugin:
         """True when the entry point takes **options: names that only the plugin itself can judge."""
         arguments = _signature(self._tree, ENTRY_POINT[self.kind])
         return arguments is not None and arguments.kwarg is not None
-
-    @property
-    def imports(self) -> list[str]:
-        """The modules named in import statements anywhere in the file: worth preloading before a fork."""
-        return _imports(self._tree)
 
     @cached_property
     def constants(self) -> dict[str, Any]:
@@ -254,12 +271,8 @@ def _plugin(kind: Kind, name: str, path: Path, modified: int) -> Plugin:
 
 
 def _built_in(kind: Kind) -> Path:
-    """The folder of our own plugins: inside an installed package, beside it in a checkout."""
-    package = Path(__file__).parent
-    if kind == "dataset":
-        return package / "data" / "sets"
-    inside = package / FOLDER[kind]
-    return inside if inside.is_dir() else package.parent / FOLDER[kind]
+    """The folder of our own plugins."""
+    return Path(__file__).parent / "data" / "sets" if kind == "dataset" else built_in_folder(FOLDER[kind])
 
 
 @lru_cache(maxsize=1)
@@ -338,36 +351,11 @@ def _load(plugin: Plugin) -> Any:
     except PluginError:
         del sys.modules[module.__name__]
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         raise PluginError(f"{path}: fails on import ({type(error).__name__}: {error})") from error
     _loaded[plugin.path, plugin.source] = entry
     return entry
-
-
-def _imports(tree: ast.Module) -> list[str]:
-    found: dict[str, None] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found.update(dict.fromkeys(alias.name for alias in node.names))
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found[node.module] = None
-    return list(found)
-
-
-def _shared_modules(tree: ast.Module) -> list[Path]:
-    """The files of this package that a module imports, and those that these import, sorted."""
-    package = Path(__file__).parent
-    found: set[Path] = set()
-    waiting = _imports(tree)
-    while waiting:
-        name = waiting.pop()
-        inside = package.joinpath(*name.split(".")[1:])
-        path = inside / "__init__.py" if inside.is_dir() else inside.with_suffix(".py")
-        if name.startswith("lossbench.") and path.is_file() and path not in found:
-            found.add(path)
-            waiting += _imports(ast.parse(path.read_bytes()))
-    return sorted(found)
 
 
 def _finite(value: Any) -> bool:

@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple
 
 from lossbench.text import Claim, PublishedText, Schedule, Task, Timing
 
-# Raised whenever the meaning of a cell changes, so that older records are not taken for current ones.
-PROTOCOL = 2
+# Raised whenever lossbench's own training or evaluation code changes results, so that older records are not taken for
+# current ones. A change of that code needs a decision about it, which tests/protocol.toml records.
+PROTOCOL = 3
 
 Status = Literal["done", "failed", "diverged", "oom", "timeout"]
 SECONDS = ("train", "step_median")
@@ -36,8 +37,8 @@ TRIAL = " trial "  # in the label of a trial, between that of its loss and its n
 class Spec:
     """A plugin with all its options decided.
 
-    `label` is how people write it, `source` the hash of its file (of a dataset the digest of its arrays), `where` the
-    suite's key that named it.
+    `label` is how people write it, `source` the hash of its code and files (of a dataset the digest of its arrays),
+    `where` the suite's key that named it.
     """
 
     name: str

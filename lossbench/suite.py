@@ -343,7 +343,9 @@ def resolve(registry: Registry, kind: Kind, name: str, written: Mapping[str, Any
     plugin = registry.find(kind, name)
     options = {key: _as_json(value) for key, value in plugin.parse_options(written).items()}
     shown = {key: value for key, value in options.items() if key in written}
-    return Spec(name, options, label(name, shown), plugin.source_hash)
+    # Of a dataset the digest of its arrays will stand here, whatever they were made from.
+    source = plugin.source_hash if kind == "dataset" else plugin.identity(options)
+    return Spec(name, options, label(name, shown), source)
 
 
 def json_schema(registry: Registry) -> dict[str, Any]:

@@ -151,7 +151,10 @@ def _placed(state: dict[str, Any], device: str) -> dict[str, Any]:
 
 def _plugin(registry: Registry, kind: Kind, spec: Spec) -> Callable[..., nn.Module]:
     plugin = registry.find(kind, spec.name)
-    if plugin.source_hash != spec.source:
-        raise PluginError(f"{plugin.path}: has changed since this run was planned; run the same command again")
+    if plugin.identity(spec.options) != spec.source:
+        raise PluginError(
+            f"{plugin.path}: it, a module or library that it imports, or a file that it names has changed since this "
+            "run was planned; run the same command again"
+        )
     entry: Callable[..., nn.Module] = plugin.load()
     return entry

@@ -48,7 +48,6 @@ def asked(cell: Cell, registry: Registry, **changes) -> tuple[dict, dict]:
         "run": "a run",
         "plugins": node.pack(registry),
         "folders": [str(folder) for folder in registry.folders],
-        "sample": [cell.to_json()],
         "identity": node.identity(),
     }
     job |= {"timeout": None, "memory": None, "checkpoint": 60}

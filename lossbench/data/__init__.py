@@ -52,6 +52,9 @@ def load_dataset(
     dataset = cache.opened(folder)
     if dataset is None:
         loaded: Dataset = plugin.load()(data_folder(data), **own)
+        # A file that the plugin or an option names counts as a source, whether or not `load` says so.
+        named = plugin.data_files(own, data_folder(data))
+        loaded = replace(loaded, sources=tuple(dict.fromkeys((*loaded.sources, *named))))
         dataset = cache.prepare(loaded, folder, size=shared["size"], gray=shared["gray"], progress=progress)
     if shared.get("classes") is not None:
         dataset = view.only_classes(dataset, shared["classes"])

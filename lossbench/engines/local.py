@@ -4,38 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import queue
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from lossbench.engines import gpus
-from lossbench.engines.server import kill_group
-from lossbench.errors import LossbenchError, RunError
+from lossbench.engines.guard import descendants, end_tree
+from lossbench.engines.servers import Server, Servers, how_it_ended
+from lossbench.errors import LossbenchError
 from lossbench.registry import Registry
 from lossbench.schema import Cell, Record, Status
 from lossbench.store import Store
 
-# Everything a cell imports lazily, so that a fork costs milliseconds: torch's optimizer pulls in the last three.
-PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.config", "lossbench.train")
-
-# One thread until a cell says otherwise; cuBLAS is deterministic only with a workspace of a fixed size. What a step
-# frees the next one asks for again: glibc keeps it, and does not give it back to the system to be zeroed page by page.
-FIXED = {
-    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the most that every glibc accepts
-    "MALLOC_TRIM_THRESHOLD_": str(2**30),
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-}
+STEP_SECONDS = 120.0  # for a plugin to be built and run once before anything trains
+FAILED = 70  # the exit code of a process whose log ends with the reason
 
 # How long to wait before looking again at a cell that another run is working on.
 POLL_SECONDS = 0.5
@@ -51,108 +37,86 @@ class Event:
     record: dict[str, Any] | None = None
 
 
-class Server:
-    """A running fork server; `events` yields what it says, ("down", …) when it has died."""
+def preflight(
+    servers: Servers, cells: Sequence[Cell], registry: Registry, data: Path, limit: float = STEP_SECONDS
+) -> list[str]:
+    """What is wrong with the plugins of these cells, a sentence each, found in processes of their own.
 
-    def __init__(self, modules: Iterable[str]) -> None:
-        self._process = subprocess.Popen(
-            # -P and our own path: the server must import the package that we are, not one in the working folder.
-            [sys.executable, "-P", "-m", "lossbench.engines.server", *dict.fromkeys(modules)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **FIXED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
-        )
-        self.events: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-
-    def _listen(self) -> None:
-        assert self._process.stdout
-        for line in self._process.stdout:
-            self.events.put(json.loads(line))
-        self.events.put({"id": None})
-
-    def submit(self, name: str, log: Path, job: dict[str, Any]) -> None:
-        assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):  # a dead server tells of itself through `events`
-            self._process.stdin.write(json.dumps({"id": name, "log": str(log), "job": job}).encode() + b"\n")
-            self._process.stdin.flush()
-
-    def close(self) -> None:
-        """Kill whatever runs and wait until all of it is gone."""
-        assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._listener.join(timeout=10)
-        assert self._process.stdout
-        self._process.stdout.close()
-
-
-@contextlib.contextmanager
-def serving(cells: Sequence[Cell], registry: Registry) -> Iterator[Server]:
-    """A fork server with everything preloaded that these cells' plugins import."""
-    imports: list[str] = []
-    for cell in {(c.backbone.name, c.dataset.name, *(spec.name for spec in c.losses)): c for c in cells}.values():
-        for plugin in (registry.find("backbone", cell.backbone.name), registry.find("dataset", cell.dataset.name)):
-            imports += plugin.imports
-        for spec in cell.losses:
-            imports += registry.find("loss", spec.name).imports
-    server = Server([*PRELOAD, *imports])
-    try:
-        yield server
-    finally:
-        server.close()
-
-
-def preflight(server: Server, cells: Sequence[Cell], registry: Registry, data: Path) -> list[str]:
-    """What is wrong with the plugins of these cells, a sentence each, found in a process of its own."""
+    A plugin that takes longer than `limit` seconds to build or to run once is a problem, too.
+    """
     distinct = {
         (c.dataset.label, c.classes, c.width, c.backbone.label, tuple(spec.label for spec in c.losses)): c
         for c in cells
     }
-    problems, died = _aside("preflight", server, list(distinct.values()), registry, data)
-    return [f"building the plugins of this suite ended their process: {died}"] if died else problems
+    problems: dict[str, None] = {}
+    for server, mine in _by_server(servers, list(distinct.values())):
+        found, fault = _aside("preflight", servers, server, mine, registry, data, limit)
+        problems.update(dict.fromkeys([*found, *([fault] if fault else [])]))
+    return list(problems)
 
 
-def probe(server: Server, cells: Sequence[Cell], registry: Registry, data: Path) -> list[dict[str, Any]]:
-    """The cost of each of these cells, one of every kind; empty when that could not be found out."""
-    costs, died = _aside("probe", server, cells, registry, data)
-    return [] if died else costs
+def probe(servers: Servers, cells: Sequence[Cell], registry: Registry, data: Path) -> list[dict[str, Any]]:
+    """The cost of each of these cells, one of every kind; none where that could not be found out."""
+    return [
+        cost
+        for server, mine in _by_server(servers, cells)
+        for cost in _aside("probe", servers, server, mine, registry, data, STEP_SECONDS)[0]
+    ]
+
+
+def _by_server(servers: Servers, cells: Sequence[Cell]) -> list[tuple[Server, list[Cell]]]:
+    """The cells by the server that they belong to; all of these are started at once."""
+    found: dict[Server, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(servers.of(cell), []).append(cell)
+    return list(found.items())
 
 
 def _aside(
-    task: str, server: Server, cells: Sequence[Cell], registry: Registry, data: Path
+    task: str,
+    servers: Servers,
+    server: Server,
+    cells: Sequence[Cell],
+    registry: Registry,
+    data: Path,
+    limit: float,
 ) -> tuple[list[Any], str | None]:
-    """The answer of a process that does something else than train, or how it died."""
+    """The answer of a process that does something else than train; or what it was doing when it died or hung."""
     with tempfile.TemporaryDirectory() as folder:
-        reply, log = Path(folder, "reply.json"), Path(folder, "log")
+        reply, log, step = (Path(folder, name) for name in ("reply.json", "log", "step"))
         job = {
             "task": task,
             "cells": [cell.to_json(where=True) for cell in cells],
-            "data": str(data),
+            "data": str(data.absolute()),
             "plugins": [str(folder) for folder in registry.folders],
             "reply": str(reply),
+            "step": str(step),
         }
         server.submit(task, log, job)
-        while "exit" not in (event := server.events.get()):
-            if event["id"] is None:
-                raise LossbenchError("the process that loads plugins could not start; try `python -c 'import torch'`")
+        pid, doing, since = 0, "", time.monotonic()
+        while True:
+            event = servers.next(POLL_SECONDS) or {}
+            if "pid" in event:
+                pid, since = event["pid"], time.monotonic()
+            if "exit" in event:
+                break
+            now = step.read_text() if step.exists() else ""
+            if now != doing:
+                doing, since = now, time.monotonic()
+            if pid and time.monotonic() - since > limit:
+                end_tree(pid)
+                return [], f"{doing or task}: did not end within {limit:g} seconds"
         if reply.exists():
             return json.loads(reply.read_text()), None
-        return [], (log.read_text(errors="replace").strip().splitlines()[-1:] or [_died(event["exit"])])[0]
+        doing = step.read_text() if step.exists() else task
+        said = log.read_text(errors="replace").strip().splitlines()[-1:] if event["exit"] == FAILED else []
+        return [], f"{doing}: ended its process ({(said or [how_it_ended(event['exit'])])[0]})"
 
 
 def execute(
     cells: Sequence[Cell],
     store: Store,
-    server: Server,
+    servers: Servers,
     *,
     registry: Registry,
     data: Path,
@@ -180,7 +144,7 @@ def execute(
         "checkpoint": checkpoint,
     }
     places = gpu_places(cells, cells_per_gpu)
-    _Scheduler(list(cells), store, server, common, jobs, on_event, timeout, memory, fail_fast, redo, places).run()
+    _Scheduler(list(cells), store, servers, common, jobs, on_event, timeout, memory, fail_fast, redo, places).run()
 
 
 def gpu_places(cells: Sequence[Cell], cells_per_gpu: int = 1) -> list[str]:
@@ -213,7 +177,7 @@ class _Running:
 class _Scheduler:
     waiting: list[Cell]
     store: Store
-    server: Server
+    servers: Servers
     job: dict[str, Any]  # what all jobs have in common
     jobs: int
     on_event: Callable[[Event], None]
@@ -270,18 +234,15 @@ class _Scheduler:
         if cell.warm and not self.is_done(cell.warm_cell().key):
             self.finish(cell.key, "failed", f"its warm start ({cell.warm_cell().key}) did not finish")
             return
-        self.server.submit(cell.key, self.store.log(cell.key), {**self.job, "cell": cell.to_json(), "gpu": gpu})
+        self.servers.submit(cell.key, self.store.log(cell.key), {**self.job, "cell": cell.to_json(), "gpu": gpu})
         self.on_event(Event("started", cell))
 
     def listen(self) -> None:
         """Wait for news of one cell, or for a moment."""
-        try:
-            event = self.server.events.get(timeout=POLL_SECONDS if self.memory is None else MEMORY_POLL_SECONDS)
-        except queue.Empty:
+        event = self.servers.next(POLL_SECONDS if self.memory is None else MEMORY_POLL_SECONDS)
+        if event is None:
             return
         key = event["id"]
-        if key is None:
-            raise RunError("the process server died; finished cells are safe, run the same command again")
         if "pid" in event:
             self.running[key].pid = event["pid"]
         elif killed := self.running[key].killed:
@@ -296,10 +257,10 @@ class _Scheduler:
                 continue
             if self.timeout is not None and time.monotonic() - running.since > self.timeout:
                 running.killed = ("timeout", f"killed after {self.timeout:g} seconds")
-            elif self.memory is not None and (held := group_memory(running.pid)) > self.memory:
+            elif self.memory is not None and (held := memory_below(running.pid)) > self.memory:
                 running.killed = ("oom", f"killed when it held {held:,} bytes; --memory allows {self.memory:,}")
             if running.killed:
-                kill_group(running.pid)
+                end_tree(running.pid)
 
     def finish(self, key: str, status: Status, problem: str) -> None:
         """Account for a cell whose process is gone; the dead cannot write, so their record is written here."""
@@ -330,22 +291,20 @@ class _Scheduler:
         return record is not None and record["status"] == "done"
 
 
-def group_memory(leader: int) -> int:
-    """Resident bytes of all processes in a cell's group; mapped files, such as datasets, are not counted.
+def memory_below(warden: int) -> int:
+    """Resident bytes of all processes of a cell; mapped files, such as datasets, are not counted.
 
     A process may end while it is looked at: what cannot be read any more holds nothing.
     """
     total = 0
-    for folder in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
-        with contextlib.suppress(OSError, ValueError, LookupError):
-            if folder.name.isdigit() and os.getpgid(int(folder.name)) == leader:
-                lines = (folder / "status").read_text().splitlines()
-                held = next((line for line in lines if line.startswith("RssAnon:")), "RssAnon: 0")
-                total += int(held.split()[1]) * 1024
+    for pid in descendants(warden):
+        with contextlib.suppress(OSError, ValueError, StopIteration):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            total += int(next(line for line in lines if line.startswith("RssAnon:")).split()[1]) * 1024
     return total
 
 
 def _died(code: int) -> str:
     if code < 0:
-        return f"its process was killed by {signal.Signals(-code).name}"
-    return f"its process ended with exit code {code} before it had a result"
+        return f"its process was {how_it_ended(code)}"
+    return f"its process ended with {how_it_ended(code)} before it had a result"

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.engines import local
+from lossbench.engines.servers import Servers, serving
 from lossbench.errors import PluginError
 from lossbench.registry import FOLDER, Kind, Registry
 from lossbench.schema import Cell, Spec
@@ -137,7 +138,7 @@ def _trained(
 ) -> Iterator[Message]:
     """Let the local engine run the cell, and pass on the state that it keeps."""
     data = _data_folder(job["data"], job["data_given"])
-    server = _servers.given(shared, registry)
+    servers = _servers.given(cell, shared, registry)
     yield {"started": True}
     limits = {name: job[name] for name in ("timeout", "memory", "checkpoint")}
     state = store.partial(cell.key)
@@ -145,7 +146,7 @@ def _trained(
     with ThreadPoolExecutor(1) as pool:
         try:
             ended: Future[None] = pool.submit(
-                local.execute, [cell], store, server, registry=registry, data=data, jobs=1, **limits
+                local.execute, [cell], store, servers, registry=registry, data=data, jobs=1, **limits
             )
             while not ended.done():
                 wait([ended], POLL_SECONDS)
@@ -183,7 +184,7 @@ def _stranger(cell: Cell, registry: Registry) -> str | None:
     named: list[tuple[Kind, Spec]] = [("backbone", cell.backbone), *(("loss", spec) for spec in cell.losses)]
     for kind, spec in named:
         try:
-            same = registry.find(kind, spec.name).source_hash == spec.source
+            same = registry.find(kind, spec.name).identity(spec.options) == spec.source
         except PluginError as error:
             return f"{error}; install the same plugins on all machines"
         if not same:
@@ -211,28 +212,27 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 class _Servers:
-    """The fork server of this process: one at a time, kept while the cells that come are of the same run."""
+    """The fork servers of this process, kept while the cells that come are of the same run."""
 
     def __init__(self) -> None:
         self._open = contextlib.ExitStack()
-        self._server: local.Server | None = None
+        self._servers: Servers | None = None
         self._purpose: object = None
 
-    def given(self, shared: Mapping[str, Any], registry: Registry) -> local.Server:
-        """A server that is up, with all preloaded that the run's plugins import."""
+    def given(self, cell: Cell, shared: Mapping[str, Any], registry: Registry) -> Servers:
+        """Servers that are up. Loading torch takes seconds, which are not the first cell's own: wait for them."""
         devices = {name: value for name, value in os.environ.items() if name.endswith("VISIBLE_DEVICES")}
         purpose = (shared["run"], devices)  # the scheduler may give each cell another GPU
-        if self._server is None or purpose != self._purpose:
+        if self._servers is None or purpose != self._purpose:
             self.close()
-            cells = [Cell.from_json(cell) for cell in shared["sample"]]
-            self._server = self._open.enter_context(local.serving(cells, registry))
+            self._servers = self._open.enter_context(serving(registry))
             self._purpose = purpose
-            # Loading torch takes seconds, which are not the first cell's own: wait until the server answers.
-            local.preflight(self._server, [], registry, Path())
-        return self._server
+        self._servers.registry = registry  # its folders are those of this cell alone
+        self._servers.start([cell])
+        return self._servers
 
     def close(self) -> None:
-        self._server = None
+        self._servers = None
         self._open.close()
 
 

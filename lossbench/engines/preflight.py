@@ -1,11 +1,13 @@
 """Before anything trains: is every plugin sound, and how long will it take?
 
-Both run in a process of their own, so that a plugin that crashes hurts nobody.
+Both run in a process of their own, so that a plugin that crashes or hangs hurts nobody. `begin` is told what comes
+next, so that whoever watches the process can name the plugin that ended or blocked it.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from lossbench import measure
 from lossbench.batches import Batches, as_input
 from lossbench.data import load_dataset
+from lossbench.errors import PluginError
 from lossbench.forecast import kind_of
 from lossbench.registry import Kind, Registry
 from lossbench.schema import Cell, Spec
@@ -25,16 +28,16 @@ PROBE_SECONDS = 1.0  # at most for one kind of cell, after its first step
 PROBES_SECONDS = 15.0  # at most for all: kinds that are left take the mean cost of the others
 
 
-def preflight(cells: list[Cell], registry: Registry, data: Path) -> list[str]:
+def preflight(cells: list[Cell], registry: Registry, data: Path, begin: Callable[[str], object]) -> list[str]:
     """Build everything that these cells name, once, and push two images through: what is wrong, a sentence each.
 
     Ranges are for a plugin's constructor to refuse, so this finds them before anything trains.
     """
     problems: dict[str, None] = {}
 
-    def refuse(spec: Spec, kind: Kind, error: Exception) -> None:
-        what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        problems[f"{spec.where}: {kind} '{spec.label}': {what}"] = None
+    def refuse(spec: Spec, kind: Kind, error: BaseException) -> None:
+        what = str(error) if isinstance(error, ValueError | PluginError) else f"{type(error).__name__}: {error}"
+        problems[f"{_named(spec, kind)}: {what}"] = None
 
     datasets: dict[str, Any] = {}
     backbones: dict[str, bool] = {}
@@ -42,38 +45,45 @@ def preflight(cells: list[Cell], registry: Registry, data: Path) -> list[str]:
     for cell in cells:
         place = f"{cell.dataset.label} {cell.classes}"
         if place not in datasets:
+            begin(_named(cell.dataset, "dataset"))
             try:
                 options = cell.dataset.options
                 datasets[place] = load_dataset(cell.dataset.name, data=data, registry=registry, **options)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 datasets[place] = None
                 refuse(cell.dataset, "dataset", error)
         dataset = datasets[place]
         built = f"{cell.backbone.label} {cell.width} {place}"
         if dataset and built not in backbones:
             backbones[built] = True
+            begin(_named(cell.backbone, "backbone"))
             try:
                 network = registry.find("backbone", cell.backbone.name).load()
                 backbone = network(dataset.in_shape, cell.width, **cell.backbone.options).train()
                 shape = tuple(backbone(as_input(dataset.train.gather(torch.arange(2).numpy()))).shape)
                 if shape != (2, cell.width):
                     raise ValueError(f"gives features of shape {shape} for two images, not (2, {cell.width})")
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 refuse(cell.backbone, "backbone", error)
         for spec in [*cell.losses, *([cell.warm.loss] if cell.warm else [])]:
             if (sized := f"{spec.label} {cell.width} {cell.classes}") not in losses:
                 losses.add(sized)
+                begin(_named(spec, "loss"))
                 try:
                     loss = registry.find("loss", spec.name).load()(cell.width, cell.classes, **spec.options)
                     value = loss(torch.randn(2, cell.width), torch.arange(2))
                     if value.shape != ():
                         raise ValueError(f"gives a tensor of shape {tuple(value.shape)}, not one number")
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     refuse(spec, "loss", error)
     return list(problems)
 
 
-def probe(cells: list[Cell], registry: Registry, data: Path) -> list[dict[str, Any]]:
+def _named(spec: Spec, kind: Kind) -> str:
+    return f"{spec.where}: {kind} '{spec.label}'"
+
+
+def probe(cells: list[Cell], registry: Registry, data: Path, begin: Callable[[str], object]) -> list[dict[str, Any]]:
     """What each kind of cell costs, from a few real steps: seconds a step and an image scored, and bytes at the peak.
 
     `cells` holds one of each kind.
@@ -84,6 +94,7 @@ def probe(cells: list[Cell], registry: Registry, data: Path) -> list[dict[str, A
     for cell in cells:
         if time.perf_counter() - began > PROBES_SECONDS:
             break
+        begin(cell.title)
         torch.set_num_threads(cell.threads)
         dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
         if cell.device not in meters:

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from lossbench.engines import local, node
 from lossbench.engines.cluster import FETCH_SECONDS, Cluster, check, connected
+from lossbench.engines.servers import Servers
 from lossbench.errors import RunError
 from lossbench.registry import Registry
 from lossbench.schema import Cell, Record, Status
@@ -55,19 +56,17 @@ def execute(
         **{"data": str(data.absolute()), "data_given": data_given, "store": str(store.root)},
         **{"timeout": timeout, "memory": memory, "checkpoint": checkpoint},
     }
-    kinds = {(c.backbone.name, c.dataset.name, *(spec.name for spec in c.losses)): c for c in cells}
     shared = {
         "run": uuid.uuid4().hex,
         "plugins": node.pack(registry),
         "folders": [str(folder) for folder in registry.folders],
-        "sample": [cell.to_json() for cell in kinds.values()],
         "identity": node.identity(),
     }
     fleet = _Fleet(cluster, store, cluster.ray.put(shared))
     scheduler = _Scheduler(
         waiting=list(cells),
         store=store,
-        server=cast(local.Server, fleet),  # to the scheduler both are something to submit cells to
+        servers=cast(Servers, fleet),  # to the scheduler both are something to submit cells to
         job=job,
         jobs=1,
         on_event=on_event,

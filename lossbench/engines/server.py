@@ -1,42 +1,52 @@
 """The fork server: a process that imports torch once and forks a clean child for every job.
 
-Run as `python -m lossbench.engines.server MODULE…` by `lossbench.engines.local`. It speaks lines of JSON: a job comes
-in on stdin as {"id", "log", "job"}; {"id", "pid"} goes out when it starts and {"id", "exit"} when it ends (negative:
-the signal that killed it). Only plain data crosses, nothing is pickled, the user's own `__main__` is never imported.
+Run as `python -m lossbench.engines.server MODULE…` by `lossbench.engines.servers`, under a guard. It speaks lines of
+JSON: {"importing": MODULE} goes out before each import and {"ready"} after the last; a job comes in on stdin as {"id",
+"log", "job"}; {"id", "pid"} goes out when it starts and {"id", "exit"} when it ends (negative: the signal that killed
+it). Only plain data crosses, nothing is pickled, the user's own `__main__` is never imported.
 
-When stdin closes, because the parent stopped or was killed, all children are killed and the server ends: no orphans.
+A job is two processes: the one that works, and its warden, whose pid is told. The warden keeps the log within bounds
+and ends everything that the job has started, whatever session it has moved to, as soon as the job itself is over. When
+stdin closes, because the parent stopped or was killed, all jobs are killed and the server ends: no orphans.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
 import os
+import select
 import selectors
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
+
+from lossbench.engines.guard import adopt_orphans, die_with_parent, end_descendants, end_tree, leave_as
+
+LOG_END = 1 << 19  # bytes of a log that are kept from its beginning, and as many from its end
+FLUSH_SECONDS = 1.0  # between two writings of the end of a long log
+
+Work = Callable[[dict[str, Any]], int]
 
 
-def serve(modules: list[str], work: Callable[[dict[str, Any]], int]) -> None:
+def serve(modules: list[str], work: Work) -> None:
     """Preload, then fork a child that calls `work(job)` for every line that comes in."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # a module that prints on import must not garble the protocol
     for module in modules:
-        try:
+        print(json.dumps({"importing": module}), file=out, flush=True)
+        with contextlib.suppress(Exception, SystemExit):  # whoever needs it will say so in the cell's own log
             importlib.import_module(module)
-        except Exception:  # whoever needs it will say so in the cell's own log
-            continue
     gc.collect()
     gc.freeze()  # keeps the children's garbage collectors off the shared pages
+    print(json.dumps({"ready": True}), file=out, flush=True)
     children: dict[int, str] = {}
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_write, False)  # a signal handler must never wait
-    signal.set_wakeup_fd(wake_write)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    wake_read = _wake_on_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     selector = selectors.DefaultSelector()
     selector.register(0, selectors.EVENT_READ)
@@ -55,61 +65,127 @@ def serve(modules: list[str], work: Callable[[dict[str, Any]], int]) -> None:
                 *lines, pending = (pending + chunk).split(b"\n")
                 for line in lines:
                     request = json.loads(line)
-                    pid = _fork(request, work, (wake_read, wake_write, out.fileno()))
+                    pid = os.fork()
+                    if not pid:
+                        _guarded(request, work, out.fileno())
                     children[pid] = request["id"]
                     print(json.dumps({"id": request["id"], "pid": pid}), file=out, flush=True)
     except BrokenPipeError:  # the parent is gone
         pass
     finally:
         for pid in children:
-            kill_group(pid)
+            end_tree(pid)
 
 
-def kill_group(pid: int) -> None:
-    """Kill a job's process and everything it started."""
-    for kill in (os.killpg, os.kill):  # the group does not exist yet in a child's first instant
-        try:
-            kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+def _guarded(request: dict[str, Any], work: Work, out: int) -> NoReturn:
+    """The warden of one job: fork it, keep its log, and leave as it does, with nothing left behind."""
+    try:
+        os.setsid()
+        die_with_parent(os.getppid())
+        adopt_orphans()
+        os.close(out)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        wake_read = _wake_on_signals()
+        read, write = os.pipe()
+        job = os.fork()
+        if not job:
+            os.close(read)
+            _job(request["job"], work, write)
+        os.close(write)
+        log = _Log(request["log"])
+        status = _watched(job, read, wake_read, log)
+        end_descendants(os.getpid())
+        os.set_blocking(read, False)
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(read, 1 << 16):
+                log.write(chunk)
+        log.flush()
+        leave_as(status)
+    finally:
+        os._exit(70)  # not sys.exit: the server's own stack is still above us
 
 
-def _fork(request: dict[str, Any], work: Callable[[dict[str, Any]], int], private: tuple[int, ...]) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
+def _watched(job: int, output: int, wake: int, log: _Log) -> int:
+    """Copy what a job prints into its log until it ends; its status."""
+    listening = [output, wake]
+    while True:
+        ready, _, _ = select.select(listening, [], [], FLUSH_SECONDS)
+        if output in ready:
+            if chunk := os.read(output, 1 << 16):
+                log.write(chunk)
+            else:  # it closed its output and goes on
+                listening = [wake]
+        if wake in ready:
+            os.read(wake, 4096)
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:  # the job, or an orphan that we adopted
+                if ended[0] == job:
+                    return ended[1]
+        log.flush_now_and_then()
+
+
+def _job(job: dict[str, Any], work: Work, output: int) -> NoReturn:
+    """The process that works: a group of its own, no way to the server, output to the warden."""
     code = 70
     try:
-        server = os.getppid()
-        os.setsid()  # a group of its own, so that a deadline can kill all that the cell started
-        _die_with_parent(server)
+        die_with_parent(os.getppid())
+        os.setpgid(0, 0)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for descriptor in private:
-            os.close(descriptor)
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((nothing, 0), (log, 1), (log, 2)):
-            os.dup2(source, target)
-        code = work(request["job"])
+        for target in (1, 2):
+            os.dup2(output, target)
+        os.close(output)
+        code = work(job)
     except BaseException:
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # not sys.exit: the server's own stack is still above us
+        os._exit(code)
 
 
-def _die_with_parent(parent: int) -> None:
-    """Ask the system to kill us when the server dies, however it dies (Linux; elsewhere its own end does)."""
-    if sys.platform == "linux":
-        import ctypes
+class _Log:
+    """A file that keeps the first and the last of what is written to it; a disk that is full costs the log alone."""
 
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != parent:  # it died between the fork and the call
-            os._exit(70)
+    def __init__(self, path: str) -> None:
+        self._file = os.open(os.devnull, os.O_WRONLY)
+        with contextlib.suppress(OSError):  # not even a pipe in its place may stop us
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK
+            self._file = os.open(path, flags, 0o644)
+        self._head, self._left_out, self._tail = 0, 0, b""
+        self._flushed, self._next = True, 0.0
+
+    def write(self, chunk: bytes) -> None:
+        first = chunk[: LOG_END - self._head]
+        with contextlib.suppress(OSError):
+            os.write(self._file, first)
+        self._head += len(first)
+        tail = self._tail + chunk[len(first) :]
+        self._left_out += max(0, len(tail) - LOG_END)
+        self._tail, self._flushed = tail[-LOG_END:], len(first) == len(chunk) and self._flushed
+
+    def flush_now_and_then(self) -> None:
+        if time.monotonic() >= self._next:
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring the end of a long log to the disk."""
+        if self._flushed:
+            return
+        note = f"\n[… {self._left_out:,} bytes left out …]\n".encode() if self._left_out else b""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, LOG_END)
+            os.pwrite(self._file, note + self._tail, LOG_END)
+        self._flushed, self._next = True, time.monotonic() + FLUSH_SECONDS
+
+
+def _wake_on_signals() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)  # a signal handler must never wait
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return wake_read
 
 
 def _reap(children: dict[int, str], out: Any) -> None:

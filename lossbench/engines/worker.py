@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from lossbench import train
 
 
-# What a process of its own may be asked besides training a cell.
-ASIDE: dict[str, Callable[[list[Cell], Registry, Path], Any]] = {"preflight": preflight, "probe": probe}
+# What a process of its own may be asked besides training a cell; it tells what it is about to do.
+Begin = Callable[[str], object]
+ASIDE: dict[str, Callable[[list[Cell], Registry, Path, Begin], Any]] = {"preflight": preflight, "probe": probe}
 
 
 def work(job: dict[str, Any]) -> int:
     """Do one job; the exit code of its process."""
     registry = Registry(Path(folder) for folder in job["plugins"])
     if job["task"] in ASIDE:
-        reply = ASIDE[job["task"]]([Cell.from_json(cell) for cell in job["cells"]], registry, Path(job["data"]))
-        Path(job["reply"]).write_text(json.dumps(reply))
+        cells, begin = [Cell.from_json(cell) for cell in job["cells"]], Path(job["step"]).write_text
+        reply = json.dumps(ASIDE[job["task"]](cells, registry, Path(job["data"]), begin))
+        Path(job["reply"]).write_text(reply)
         return 0
     cell, store = Cell.from_json(job["cell"]), Store(job["store"])
     if job["gpu"] is not None:

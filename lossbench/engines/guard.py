@@ -1,0 +1,150 @@
+"""The guard: a small process between a run and its fork server that outlives neither.
+
+Started as `python -I -S guard.py LIFELINE COMMAND…`, it runs COMMAND as its child and waits. LIFELINE is the reading
+end of a pipe whose other end only the run holds: when the run ends, however it ends, the pipe closes, and the guard
+kills the server and everything below it, whatever these are doing: importing, computing, or asleep in a session of their
+own. Orphans below the guard become its children, so no descendant escapes by leaving its group.
+
+Only the standard library is imported: it starts in milliseconds. The functions that find and end process trees are used
+by the fork server and the engine, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LINUX = sys.platform == "linux"
+PATIENCE_SECONDS = 10.0  # until killed processes are gone; longer only for one that the kernel holds
+
+
+def descendants(root: int) -> list[int]:
+    """All processes below `root`, each after its parent."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _processes():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    waiting = [root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def end_descendants(root: int) -> None:
+    """Kill everything below `root` and wait until it is gone.
+
+    Orphans move up to the nearest reaper, which is `root` or below it: the walk is repeated until it finds nobody.
+    """
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until and (below := descendants(root)):
+        for pid in below:
+            _kill(pid)
+        if root == os.getpid():
+            _reap()
+        time.sleep(0.005)
+
+
+def end_tree(root: int) -> None:
+    """Kill a process and everything below it."""
+    end_descendants(root)
+    _kill(root)
+
+
+def adopt_orphans() -> None:
+    """Let orphans among our descendants become our children (Linux; elsewhere their groups are killed)."""
+    if LINUX:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the system to kill us when our parent dies (Linux; elsewhere the guard does it)."""
+    if LINUX:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died between the fork and the call
+            os._exit(70)
+
+
+def leave_as(status: int) -> NoReturn:
+    """End this process as a child of it ended: with the same exit code, or by the same signal."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code & 0xFF)
+
+
+def _processes() -> list[tuple[int, int]]:
+    """(pid, parent) of every process."""
+    if not LINUX:
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False)
+        return [(int(pid), int(parent)) for pid, parent in map(str.split, listed.stdout.splitlines())]
+    found = []
+    for name in os.listdir("/proc"):  # noqa: PTH208  # called often; plain names are all that is needed
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it ended meanwhile
+                stat = Path("/proc", name, "stat").read_bytes()
+                state, parent = stat[stat.rindex(b")") + 2 :].split()[:2]
+                if state not in (b"Z", b"X"):
+                    found.append((int(name), int(parent)))
+    return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+
+
+def main(lifeline: int, command: list[str]) -> NoReturn:
+    """Run `command` until it ends or the lifeline does."""
+    adopt_orphans()
+    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(ignored, signal.SIG_IGN)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # it wakes us, as the end of the lifeline does
+    guard = os.getpid()
+    child = os.fork()
+    if not child:
+        os.close(lifeline)
+        for restored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(restored, signal.SIG_DFL)
+        die_with_parent(guard)
+        os.execv(command[0], command)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for inherited in (0, 1):  # the server's pipes must close when it ends
+        os.dup2(nothing, inherited)
+    while True:
+        ready, _, _ = select.select([lifeline, wake_read], [], [])
+        told = os.read(wake_read, 4096) if wake_read in ready else b""
+        if lifeline in ready or signal.SIGTERM in told:
+            end_descendants(guard)
+            os._exit(70)
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == child:
+                    end_descendants(guard)
+                    leave_as(found[1])
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
