@@ -185,9 +185,10 @@ def imported(tree: ast.Module, package: str = "") -> Iterator[str]:
             if node.level:
                 parents = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join(filter(None, (*parents, base)))
-            if base:
+            names = [f"{base}.{alias.name}" for alias in node.names if alias.name != "*"]
+            if base and (base != "lossbench" or not names):  # which only offers names
                 yield base
-                yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+            yield from names if base else ()
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
@@ -282,7 +283,7 @@ def _candidates(text: str, folders: Iterable[Path]) -> Iterator[Path]:
         return
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises where nobody is called so
     for candidate in [path] if path.is_absolute() else [folder / path for folder in folders]:
-        with contextlib.suppress(OSError):  # a name too long for the file system
+        with contextlib.suppress(OSError, ValueError):  # no name that the file system could have
             candidate.stat()
             yield candidate
 

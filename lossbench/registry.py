@@ -89,6 +89,11 @@ class Plugin:
             raise PluginError(f"{self.path}: cannot be read ({error.strerror})") from error
 
     @property
+    def built_in(self) -> bool:
+        """Whether it comes with lossbench."""
+        return self.path.parent == _built_in(self.kind)
+
+    @property
     def footprint(self) -> Footprint:
         """The modules, libraries and files that the file uses."""
         return footprint_of(self.path)
@@ -112,7 +117,7 @@ class Plugin:
 
     def data_files(self, options: Mapping[str, Any], root: Path) -> list[Path]:
         """The files that a dataset is read from as far as its code or an option names them."""
-        literals = [] if self.path.parent == _built_in("dataset") else list(strings(self._tree))  # ours name `sources`
+        literals = [] if self.built_in else list(strings(self._tree))  # ours name their `sources`
         return [*self.footprint.files, *named_files([*options.values(), *literals], [root, Path.cwd()])]
 
     @cached_property

@@ -163,11 +163,8 @@ def test_a_default_may_name_a_constant_of_the_file(tmp_path):
 
 
 def test_the_source_hash_covers_what_a_loss_shares_with_others(tmp_path, registry):
-    from lossbench.registry import _shared_modules
-
-    names = {path.name for path in _shared_modules(registry.find("loss", "arcface")._tree)}
-    assert names == {"fused.py", "margin.py"}
-    assert _shared_modules(registry.find("backbone", "cnn")._tree) == []
+    assert set(registry.find("loss", "arcface").footprint.sources) == {"", "lossbench.fused", "lossbench.margin"}
+    assert set(registry.find("backbone", "cnn").footprint.sources) == {""}
 
 
 def test_odd_files_among_the_plugins_disturb_nobody(tmp_path):

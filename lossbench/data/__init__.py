@@ -9,11 +9,12 @@ load_dataset("lfw", task="verification").pairs      int64, P×3: image a, image 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench.data import cache, view
+from lossbench.data import apart, cache, view
 from lossbench.data.dataset import Dataset, Images, Split
 from lossbench.errors import DataError, MissingDataError
 from lossbench.registry import SHARED_DATASET_OPTIONS, Plugin, Registry
@@ -51,11 +52,11 @@ def load_dataset(
     folder = cache.place(plugin, own | {"size": shared["size"], "gray": shared["gray"]}, data_folder(data))
     dataset = cache.opened(folder)
     if dataset is None:
-        loaded: Dataset = plugin.load()(data_folder(data), **own)
-        # A file that the plugin or an option names counts as a source, whether or not `load` says so.
-        named = plugin.data_files(own, data_folder(data))
-        loaded = replace(loaded, sources=tuple(dict.fromkeys((*loaded.sources, *named))))
-        dataset = cache.prepare(loaded, folder, size=shared["size"], gray=shared["gray"], progress=progress)
+        job = {"task": "prepare", "root": str(data_folder(data).absolute()), "own": own, "folder": str(folder)}
+        _done(plugin, registry or Registry(), job | {"size": shared["size"], "gray": shared["gray"]}, progress)
+        dataset = cache.opened(folder)
+    if dataset is None:
+        raise DataError(f"{folder}: the data changed while it was being prepared; try again")
     if shared.get("classes") is not None:
         dataset = view.only_classes(dataset, shared["classes"])
     if shared["validation"] is not None:
@@ -79,7 +80,8 @@ def count_classes(name: str, options: dict[str, Any], registry: Registry, data: 
     available = cache.classes_of(cache.place(plugin, own_form, root))
     if available is None:
         try:
-            available = plugin.load()(root, **own).classes
+            job = {"task": "count", "root": str(root.absolute()), "own": own}
+            available = int(_done(plugin, registry, job, lambda name, done, total: None))
         except MissingDataError:
             available = plugin.constants.get("CLASSES")
             if available is None:
@@ -87,6 +89,25 @@ def count_classes(name: str, options: dict[str, Any], registry: Registry, data: 
     chosen = len(view.chosen_classes(available, shared.get("classes")))
     share = shared.get("validation")
     return chosen if share is None or own.get("task") != "verification" else view.learned_classes(chosen, share)
+
+
+def _done(plugin: Plugin, registry: Registry, job: dict[str, Any], progress: cache.Progress) -> Any:
+    """Let a plugin load its data: our own here, any other in a process of its own."""
+    return done_apart(plugin, job, progress) if plugin.built_in else apart.run(plugin, registry, job, progress)
+
+
+def done_apart(plugin: Plugin, job: Mapping[str, Any], progress: cache.Progress) -> Any:
+    """Load a dataset, to count its classes or to prepare its arrays."""
+    root = Path(job["root"])
+    own = {name: plugin.own[name].parse(value) if name in plugin.own else value for name, value in job["own"].items()}
+    loaded: Dataset = plugin.load()(root, **own)
+    if job["task"] == "count":
+        return loaded.classes
+    # A file that the plugin or an option names counts as a source, whether or not `load` says so.
+    sources = dict.fromkeys((*loaded.sources, *plugin.data_files(own, root)))
+    loaded = replace(loaded, sources=tuple(sources))
+    cache.prepare(loaded, Path(job["folder"]), size=job["size"], gray=job["gray"], progress=progress)
+    return True
 
 
 def _divided(plugin: Plugin, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

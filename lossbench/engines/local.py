@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lossbench.engines import gpus
-from lossbench.engines.guard import descendants, end_tree
-from lossbench.engines.servers import Server, Servers, how_it_ended
+from lossbench.engines.servers import Server, Servers
 from lossbench.errors import LossbenchError
+from lossbench.guard import descendants, end_tree, how_it_ended
 from lossbench.registry import Registry
 from lossbench.schema import Cell, Record, Status
 from lossbench.store import Store

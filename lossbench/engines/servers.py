@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -19,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lossbench.engines import guard
+from lossbench import guard
 from lossbench.errors import LossbenchError, RunError
 from lossbench.registry import Plugin, Registry
 from lossbench.schema import Cell
@@ -37,7 +36,8 @@ FIXED = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 
-IMPORT_SECONDS = 120.0  # for one library to be imported
+IMPORT_SECONDS = 120.0  # for one library of a plugin to be imported
+START_SECONDS = 600.0  # for torch, which a cold network disk may make slow
 
 Event = dict[str, Any]
 
@@ -83,15 +83,19 @@ class Server:
 
     def check(self) -> None:
         """Complain if an import takes too long; the caller closes the servers."""
-        if self._importing and time.monotonic() - self._importing[1] > IMPORT_SECONDS:
-            raise LossbenchError(self._fault(self._importing[0], f"did not end within {IMPORT_SECONDS:g} seconds"))
+        if self._importing is None:
+            return
+        module, since = self._importing
+        limit = IMPORT_SECONDS if module in self._libraries else START_SECONDS
+        if time.monotonic() - since > limit:
+            raise LossbenchError(self._fault(module, f"did not end within {limit:g} seconds"))
 
     def fault(self) -> LossbenchError:
         """Why it died, in a sentence."""
         if self._importing is None:
             return RunError("the process that starts cells died; finished cells are safe, run the same command again")
         code = self._process.wait()
-        return LossbenchError(self._fault(self._importing[0], f"ended the process ({how_it_ended(code)})"))
+        return LossbenchError(self._fault(self._importing[0], f"ended the process ({guard.how_it_ended(code)})"))
 
     def _fault(self, module: str, what: str) -> str:
         if plugin := self._libraries.get(module):
@@ -185,8 +189,3 @@ def serving(registry: Registry) -> Iterator[Servers]:
         yield servers
     finally:
         servers.close()
-
-
-def how_it_ended(code: int) -> str:
-    """The exit code of a process (negative: the signal that killed it) in words."""
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

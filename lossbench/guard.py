@@ -1,12 +1,12 @@
-"""The guard: a small process between a run and its fork server that outlives neither.
+"""The guard: a small process between a run and a process that it started, which outlives neither.
 
 Started as `python -I -S guard.py LIFELINE COMMAND…`, it runs COMMAND as its child and waits. LIFELINE is the reading
 end of a pipe whose other end only the run holds: when the run ends, however it ends, the pipe closes, and the guard
-kills the server and everything below it, whatever these are doing: importing, computing, or asleep in a session of their
-own. Orphans below the guard become its children, so no descendant escapes by leaving its group.
+kills the process and everything below it, whatever these are doing: importing, computing, or asleep in a session of
+their own. Orphans below the guard become its children, so no descendant escapes by leaving its group.
 
-Only the standard library is imported: it starts in milliseconds. The functions that find and end process trees are used
-by the fork server and the engine, too.
+Only the standard library is imported: it starts in milliseconds. The functions that find and end process trees are
+used by the engines, too.
 """
 
 from __future__ import annotations
@@ -83,6 +83,11 @@ def leave_as(status: int) -> NoReturn:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code & 0xFF)
+
+
+def how_it_ended(code: int) -> str:
+    """The exit code of a process (negative: the signal that killed it) in words."""
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _processes() -> list[tuple[int, int]]:
