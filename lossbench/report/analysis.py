@@ -31,7 +31,7 @@ from lossbench.report.points import (
     time_contrast,
 )
 from lossbench.schema import GEOMETRY, Cell, Outline
-from lossbench.store import Store, tabulated
+from lossbench.store import Plan, Store, tabulated
 from lossbench.text import VERIFICATION_METRICS
 from lossbench.theory import minimum_width
 
@@ -266,10 +266,10 @@ class Results:
         raise StoreError(f"{key}: its correctness bits are in none of the runs")
 
 
-def analyse(runs: Sequence[str | os.PathLike[str]]) -> Results:
-    """Read one or more run folders of the same suite."""
+def analyse(runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None = None) -> Results:
+    """Read one or more run folders of the same suite; `plans` are theirs, absent: the last plan of each folder."""
     stores = [Store(run) for run in runs]
-    outlines, cells = zip(*(store.plan() for store in stores), strict=True)
+    outlines, cells = zip(*(plans or [store.plan() for store in stores]), strict=True)
     if len(names := sorted({outline.name for outline in outlines})) > 1:
         raise StoreError(f"these runs are of different suites ({', '.join(names)}); report them one by one")
     merged = {(cell.experiment, cell.label, cell.key): cell for group in cells for cell in group}
