@@ -37,6 +37,7 @@ from lossbench.theory import minimum_width
 
 if TYPE_CHECKING:
     from lossbench.report.guards import Threat
+    from lossbench.report.ranks import Ranking
 
 # Columns whose means over seeds the tables show.
 MEANS = ("angle_train", "angle_test", *GEOMETRY, *VERIFICATION_METRICS, "steps_to_converge")
@@ -243,6 +244,42 @@ class Results:
         from lossbench.report.tuning import tabulated
 
         return tabulated(self)
+
+    @cached_property
+    def ranking(self) -> Ranking | None:
+        """The losses across datasets, by mean rank of accuracy; None where there is nothing to rank."""
+        from lossbench.report.ranks import ranked
+
+        return ranked(self)
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """One row per timed loss: median milliseconds of a step, whole and by phase."""
+        from lossbench.report.cost import phases
+
+        return phases(self)
+
+    @cached_property
+    def front(self) -> pd.DataFrame:
+        """One row per loss and point: its chance to be on the Pareto fronts of accuracy with memory and with time."""
+        from lossbench.report.cost import front
+
+        return front(self)
+
+    @cached_property
+    def class_angles(self) -> pd.DataFrame:
+        """One row per point, loss, split and class: the mean angle over the `n` seeds that have one, in degrees."""
+        rows = []
+        for point, group in points(self.trained):
+            by_label = group["angles"].groupby(group["label"]).agg(list)
+            for label in (label for label in self.labels if label in by_label.index):
+                for split in ("train", "test"):
+                    table = np.array([found[split] for found in by_label[label] if found.get(split)], dtype=float)
+                    for number, angles in enumerate(table.T):
+                        if len(known := angles[~np.isnan(angles)]):
+                            found = {"loss": label, "split": split, "class": number, "n": len(known)}
+                            rows.append({**point, **found, "angle": float(known.mean())})
+        return pd.DataFrame(rows, columns=[*POINT, "loss", "split", "class", "n", "angle"])
 
     @cached_property
     def environments(self) -> list[dict[str, Any]]:
