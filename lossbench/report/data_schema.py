@@ -33,7 +33,7 @@ MEANINGS = {
     "accuracy": "mean in percent at the last step",
     "seed_se": "standard error over seeds, in points",
     "test_se": "standard error that the size of the test set leaves, in points",
-    "ties": "losses that share a letter cannot be told apart",
+    "ties": "losses share a letter if and only if they are not significantly different",
     "front_memory": "chance to be on the Pareto front of accuracy and memory, among all losses and widths",
     "front_time": "chance to be on the Pareto front of accuracy and step time, among the losses of one timing cell",
     "rounds": "of the timing cell that the medians are over",
