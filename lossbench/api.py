@@ -15,7 +15,7 @@ from lossbench.errors import LossbenchError, RunError, StoreError, SuiteError, n
 from lossbench.job import Job, prepare, shorter_profiles, with_data
 from lossbench.registry import Registry
 from lossbench.schema import Cell
-from lossbench.store import Store, load_records
+from lossbench.store import Store, load_records, tabulated
 from lossbench.tune import waiting, without_setting
 
 if TYPE_CHECKING:
@@ -63,10 +63,12 @@ class RunResult:
     unfinished: list[tuple[Cell, str]]  # cells without a `done` record, with their status
     missing: Mapping[str, str]  # experiments that were not run, as their data is not here
     report: Report | None
+    cells: list[Cell]  # all that the suite means, as this run planned them
 
     @property
     def records(self) -> pandas.DataFrame:
-        return load_records(self.folder)
+        """The records of this run's own cells, as `load_records` gives them."""
+        return tabulated(self.cells, Store(self.folder).scan()[0])
 
 
 def predict(job: Job, cells: list[Cell], jobs: int | None = None, servers: Servers | None = None) -> Forecast:
@@ -159,8 +161,8 @@ def run(
     if reports is not None and not selection.get("shard"):
         from lossbench.report import write
 
-        report = write([store.root], reports)
-    return RunResult(store.root, statuses, unfinished, job.suite.outline.missing, report)
+        report = write([store.root], reports, plans=store.prepared and [store.prepared])
+    return RunResult(store.root, statuses, unfinished, job.suite.outline.missing, report, job.cells)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 PLAN_VERSION = 1
 CHECKSUM = b',\n "checksum": '  # the last field of record.json
 
+Plan = tuple[Outline, list[Cell]]  # what a report needs of a suite, and all cells that the suite means
+
 
 class Store:
     """One run folder."""
@@ -48,6 +50,7 @@ class Store:
         self.root = Path(root)
         self.cells, self.logs = self.root / "cells", self.root / "logs"
         self._staging, self._set_aside, self._claims = (self.root / name for name in ("staging", "set_aside", "claims"))
+        self.prepared: Plan | None = None  # what `prepare` last wrote here; plan.json may be another run's by now
 
     # --- the run as a whole
 
@@ -61,6 +64,7 @@ class Store:
             plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
             _write_atomically(self.root / "suite.toml", suite.text.encode())
             _write_atomically(self.root / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
+        self.prepared = outline, list(cells)
 
     def _looks(self, cells: Sequence[Cell]) -> dict[str, list[int]]:
         """How many seeds each experiment had in the earlier plans of this folder, where it was another number.
@@ -78,7 +82,7 @@ class Store:
                 found[name] = kept
         return found
 
-    def plan(self) -> tuple[Outline, list[Cell]]:
+    def plan(self) -> Plan:
         """The outline of the suite and its cells, as of the run's last plan."""
         path = self.root / "plan.json"
         try:

@@ -241,12 +241,12 @@ def test_every_seed_is_a_dot(results, drawings):
 
 
 def test_the_diagram_counts_datasets_and_not_seeds(results, drawings):
-    found = series.ranks(results)
+    found = results.ranking
     # digits (two experiments, six widths), glyphs (with three class counts) and four more; glyphs has three losses.
-    assert found.datasets == ("digits", "glyphs", "mnist", "fashion_mnist", "cifar10", "omniglot")
-    assert found.losses == tuple(LONG[:3])
+    assert found.table.datasets == ("digits", "glyphs", "mnist", "fashion_mnist", "cifar10", "omniglot")
+    assert found.table.losses == tuple(LONG[:3])
     ax = panel(drawings["ranks-accuracy"])
-    for loss, rank in zip(found.losses, found.ranks, strict=True):
+    for loss, rank in zip(found.table.losses, found.test.ranks, strict=True):
         (dot,) = labelled(ax, loss)
         assert dot.get_xdata()[0] == pytest.approx(rank)
     (cd,) = labelled(ax, "CD")
@@ -259,10 +259,10 @@ def test_ranks_without_a_difference_join_all_losses():
     same = results_of(*(made(name, name, ["softmax", *LONG[1:4]], seeds=2) for name in sets))
     noise = same.records.assign(accuracy=np.random.default_rng(3).normal(90, 1, len(same.records)))
     results = Results(same.outline, same.runs, same.cells, noise, {})
-    assert series.ranks(results).p > 0.05
+    assert results.ranking.test.p > 0.05
     drawing = figures.critical_difference_diagram(results)
     (bar,) = labelled(panel(drawing), "not told apart")
-    assert np.ptp(bar.get_xdata()) >= np.ptp(series.ranks(results).ranks)
+    assert np.ptp(bar.get_xdata()) >= np.ptp(results.ranking.test.ranks)
     assert "finds no difference" in drawing.caption
 
 

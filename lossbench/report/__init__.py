@@ -24,6 +24,7 @@ from lossbench.store import uncollected
 
 if TYPE_CHECKING:
     from lossbench.report.blocks import Section
+    from lossbench.store import Plan
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,18 @@ class Report:
     files: dict[str, Path]
 
 
-def write(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], formats: Sequence[str] = ()) -> Report:
-    """Write the report of one or more run folders of a suite into `out`; figures as SVG and in `formats` (pdf, png)."""
+def write(
+    runs: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    formats: Sequence[str] = (),
+    plans: Sequence[Plan] | None = None,
+) -> Report:
+    """Write the report of one or more run folders of a suite into `out`; figures as SVG and in `formats` (pdf, png).
+
+    `plans` holds the plan of each run; absent: the last plan of each folder.
+    """
     out = Path(out)
-    parts, files = rendered(runs, formats)
+    parts, files = rendered(runs, formats, plans)
     try:
         for folder in {(out / name).parent for name in files}:
             folder.mkdir(parents=True, exist_ok=True)
@@ -70,14 +79,14 @@ def differing(
 
 @uncollected()
 def rendered(
-    runs: Sequence[str | os.PathLike[str]], formats: Sequence[str] = ()
+    runs: Sequence[str | os.PathLike[str]], formats: Sequence[str] = (), plans: Sequence[Plan] | None = None
 ) -> tuple[list[Section], dict[str, bytes]]:
     """What the report of these runs says, and the contents of its files by name."""
     from lossbench.report import data, render, tex
     from lossbench.report.analysis import analyse
     from lossbench.report.sections import sections
 
-    results = analyse(runs)
+    results = analyse(runs, plans)
     parts = sections(results)
     files: dict[str, bytes] = {
         "summary.md": render.markdown(results, parts).encode(),

@@ -31,12 +31,13 @@ from lossbench.report.points import (
     time_contrast,
 )
 from lossbench.schema import GEOMETRY, Cell, Outline
-from lossbench.store import Store, tabulated
+from lossbench.store import Plan, Store, tabulated
 from lossbench.text import VERIFICATION_METRICS
 from lossbench.theory import minimum_width
 
 if TYPE_CHECKING:
     from lossbench.report.guards import Threat
+    from lossbench.report.ranks import Ranking
 
 # Columns whose means over seeds the tables show.
 MEANS = ("angle_train", "angle_test", *GEOMETRY, *VERIFICATION_METRICS, "steps_to_converge")
@@ -245,6 +246,42 @@ class Results:
         return tabulated(self)
 
     @cached_property
+    def ranking(self) -> Ranking | None:
+        """The losses across datasets, by mean rank of accuracy; None where there is nothing to rank."""
+        from lossbench.report.ranks import ranked
+
+        return ranked(self)
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """One row per timed loss: median milliseconds of a step, whole and by phase."""
+        from lossbench.report.cost import phases
+
+        return phases(self)
+
+    @cached_property
+    def front(self) -> pd.DataFrame:
+        """One row per loss and point: its chance to be on the Pareto fronts of accuracy with memory and with time."""
+        from lossbench.report.cost import front
+
+        return front(self)
+
+    @cached_property
+    def class_angles(self) -> pd.DataFrame:
+        """One row per point, loss, split and class: the mean angle over the `n` seeds that have one, in degrees."""
+        rows = []
+        for point, group in points(self.trained):
+            by_label = group["angles"].groupby(group["label"]).agg(list)
+            for label in (label for label in self.labels if label in by_label.index):
+                for split in ("train", "test"):
+                    table = np.array([found[split] for found in by_label[label] if found.get(split)], dtype=float)
+                    for number, angles in enumerate(table.T):
+                        if len(known := angles[~np.isnan(angles)]):
+                            found = {"loss": label, "split": split, "class": number, "n": len(known)}
+                            rows.append({**point, **found, "angle": float(known.mean())})
+        return pd.DataFrame(rows, columns=[*POINT, "loss", "split", "class", "n", "angle"])
+
+    @cached_property
     def environments(self) -> list[dict[str, Any]]:
         """The distinct environments of the records, most used first."""
         count = Counter(self.records["fingerprint"].dropna())
@@ -266,10 +303,10 @@ class Results:
         raise StoreError(f"{key}: its correctness bits are in none of the runs")
 
 
-def analyse(runs: Sequence[str | os.PathLike[str]]) -> Results:
-    """Read one or more run folders of the same suite."""
+def analyse(runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None = None) -> Results:
+    """Read one or more run folders of the same suite; `plans` are theirs, absent: the last plan of each folder."""
     stores = [Store(run) for run in runs]
-    outlines, cells = zip(*(store.plan() for store in stores), strict=True)
+    outlines, cells = zip(*(plans or [store.plan() for store in stores]), strict=True)
     if len(names := sorted({outline.name for outline in outlines})) > 1:
         raise StoreError(f"these runs are of different suites ({', '.join(names)}); report them one by one")
     merged = {(cell.experiment, cell.label, cell.key): cell for group in cells for cell in group}

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from lossbench import stats
-from lossbench.report import cost, ranks
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Figure, Prose, Section, Table
+from lossbench.report.ranks import Ranking
 
 VERSION = 1  # of report.json: raised when a key changes its meaning or goes; a new key does not raise it
 
@@ -41,7 +41,6 @@ def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
 def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
     """Everything that the report states, as plain data; what is not a number is null."""
     outline = results.outline
-    ranking = ranks.ranked(results)
     found: dict[str, Any] = plain(
         {
             "version": VERSION,
@@ -62,9 +61,9 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
             "claims": results.claims.to_dict("records"),
             "published": results.published.to_dict("records"),
             "tuning": outline.tuning and {**vars(outline.tuning), "losses": results.tuning.to_dict("records")},
-            "ranks": ranking and _ranks(ranking),
-            "phases": cost.phases(results).to_dict("records"),
-            "front": cost.fronts(results).to_dict("records"),
+            "ranks": results.ranking and _ranks(results.ranking),
+            "phases": results.phases.to_dict("records"),
+            "front": results.front.to_dict("records"),
             "threats": [threat._asdict() for threat in results.threats],
             "environments": results.environments,
             "sections": [
@@ -76,7 +75,7 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
     return found
 
 
-def _ranks(found: ranks.Ranking) -> dict[str, Any]:
+def _ranks(found: Ranking) -> dict[str, Any]:
     test = found.test
     return {
         "datasets": list(found.table.datasets),

@@ -7,7 +7,7 @@ from typing import Any
 
 from lossbench.report.analysis import COMPARISON_COLUMNS, MEANS, POINT
 from lossbench.report.claims import CLAIM_COLUMNS
-from lossbench.report.cost import FRONT_COLUMNS
+from lossbench.report.cost import FRONT_COLUMNS, PHASE_COLUMNS
 from lossbench.report.data import VERSION
 from lossbench.report.published import PUBLISHED_COLUMNS
 from lossbench.report.tuning import TUNING_COLUMNS
@@ -33,9 +33,10 @@ MEANINGS = {
     "accuracy": "mean in percent at the last step",
     "seed_se": "standard error over seeds, in points",
     "test_se": "standard error that the size of the test set leaves, in points",
-    "ties": "losses that share a letter cannot be told apart",
-    "front_memory": "chance to be on the Pareto front of accuracy and memory",
-    "front_time": "chance to be on the Pareto front of accuracy and step time",
+    "ties": "losses share a letter if and only if they are not significantly different",
+    "front_memory": "chance to be on the Pareto front of accuracy and memory, among all losses and widths",
+    "front_time": "chance to be on the Pareto front of accuracy and step time, among the losses of one timing cell",
+    "rounds": "of the timing cell that the medians are over",
     "step": "milliseconds a step",
     "default": "mean accuracy of the loss as the suite writes it, in percent on the test set",
     "tuned": "mean accuracy with the chosen setting, in percent on the test set",
@@ -73,7 +74,7 @@ def json_schema() -> Schema:
         "published": _rows(PUBLISHED_COLUMNS),
         "tuning": {"anyOf": [{"type": "null"}, _tuning()]},
         "ranks": {"anyOf": [{"type": "null"}, _ranks()]},
-        "phases": _rows([*POINT, "loss", "step", "forward", "backward", "optimizer"]),
+        "phases": _rows(PHASE_COLUMNS),
         "front": _rows(FRONT_COLUMNS),
         "threats": {"type": "array", "items": _object({"guard": TEXT, "where": TEXT, "text": TEXT})},
         "environments": {"type": "array", "items": {"type": "object"}},

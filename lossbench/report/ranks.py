@@ -1,7 +1,11 @@
-"""Losses across datasets, by ranks. N is the number of datasets: seeds, widths and subsets are averaged inside one."""
+"""Losses across datasets, by ranks. N is the number of datasets: seeds, widths and subsets are averaged inside one.
+
+`Results.ranking` keeps what is computed here; the table, the diagram and report.json read it there.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,9 +30,20 @@ class Ranking:
         return len(self.table.datasets) >= stats.FEWEST_DATASETS
 
     @property
+    def differ(self) -> bool:
+        """Whether Friedman's test finds a difference between the losses."""
+        return self.test.p < stats.LEVEL
+
+    @property
     def groups(self) -> list[tuple[str, ...]]:
-        """The bars of a critical-difference diagram: losses whose ranks do not differ."""
-        found = stats.tie_groups(self.test.ranks, self.difference)
+        """The bars of a critical-difference diagram: losses whose ranks do not differ.
+
+        All of them where Friedman's test finds no difference; it needs three losses, so two are judged by Nemenyi's.
+        """
+        ranks = self.test.ranks
+        everyone = tuple(int(index) for index in ranks.argsort(kind="stable"))
+        tested = not math.isnan(self.test.p)
+        found = [everyone] if tested and not self.differ else stats.tie_groups(ranks, self.difference)
         return [tuple(self.table.losses[index] for index in group) for group in found]
 
 

@@ -165,7 +165,10 @@ def main_table(results: Results) -> Section:
             for row in frame.to_dict("records")
         ]
         rows = with_classes(rows, frame)
-        ties = "Losses at one width that share a letter are not told apart (paired t tests, Holm over all pairs)."
+        ties = (
+            "Losses at one width share a letter if and only if they are not significantly different (paired t tests, "
+            "Holm over all pairs)."
+        )
         told = [", ".join(dict.fromkeys(map(str, frame[name]))) for name in ("dataset", "classes", "backbone")]
         caption = f"{experiment}: {told[0]}; {told[1]} classes; {told[2]}. {ties}"
         blocks.append(Table.of(rows, left=["loss", "ties"], caption=caption, experiment=experiment))

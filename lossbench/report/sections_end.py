@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from lossbench.report import cost as costs
 from lossbench.report import words
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Block, Prose, Section, Table
+from lossbench.report.cost import PHASES
 from lossbench.report.points import place
 
 
@@ -19,10 +19,10 @@ def cost(results: Results) -> Section:
         for row in results.comparisons[results.comparisons["metric"] == "step_seconds"].to_dict("records")
     }
     rows = []
-    for row in costs.phases(results).to_dict("records"):
+    for row in results.phases.to_dict("records"):
         found = ratios.get(place(row, row["loss"]))
         ratio = words.ratio(found) if found else "1" if row["loss"] == results.outline.baseline else words.DASH
-        split = (f"{row[name]:.2f}" if words.finite(row[name]) else words.DASH for name in costs.PHASES)
+        split = (f"{row[name]:.2f}" if words.finite(row[name]) else words.DASH for name in PHASES)
         rows.append(
             {
                 "experiment": row["experiment"],
@@ -84,15 +84,16 @@ def _front(results: Results) -> Table | None:
             "step, ms": words.number(1000 * row["seconds"]),
             "P(front), time": words.number(row["front_time"]),
         }
-        for row in costs.fronts(results).to_dict("records")
+        for row in results.front.to_dict("records")
         if not (math.isnan(row["front_memory"]) and math.isnan(row["front_time"]))
     ]
     if not rows:
         return None
     caption = (
-        "The Pareto front among all losses and widths of an experiment: the share of joint resamples of seeds (and "
-        "rounds) in which no other choice is as accurate and as cheap, and better in one. Head memory: FC layer, class "
-        "weights and what the loss owns. A chance, not a p value; two equal losses have about ½ each."
+        "The Pareto front: the share of joint resamples of seeds (and rounds) in which no other choice is as accurate "
+        "and as cheap, and better in one. Memory: among all losses and widths of an experiment; time: among the losses "
+        "of one timing cell. Head memory: FC layer, class weights and what the loss owns. A chance, not a p value; two "
+        "equal losses have about ½ each."
     )
     return Table.of(rows, left=["experiment", "loss"], caption=caption)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from lossbench import stats
 from lossbench.report import ranks, words
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Block, Place, Prose, Section, Table
-from lossbench.report.points import place, points
+from lossbench.report.points import POINT, place
 
 VERIFICATION = {"tar@0.01": "TAR at FAR 1 %", "eer": "EER", "auc": "AUC"}
 MOST_CLASSES = 10  # whose angles have a column each
@@ -22,7 +21,7 @@ MOST_CLASSES = 10  # whose angles have a column each
 def across_datasets(results: Results) -> Section:
     """Mean ranks with Friedman's test and the critical difference; N is the number of datasets."""
     title = "Across datasets"
-    found = ranks.ranked(results)
+    found = results.ranking
     if found is None:
         names = sorted({ranks.identity(point["dataset"]) for point in results.points})
         why = f"only {names[0]}" if len(names) == 1 else "fewer than two datasets with two losses in common"
@@ -47,13 +46,15 @@ def across_datasets(results: Results) -> Section:
     if not found.enough:
         text = f"N = {n} datasets: below {stats.FEWEST_DATASETS} nothing is tested across them, however many seeds."
         return Section("datasets", title, (*blocks, Prose(text)))
-    differ = "differ" if found.test.p < stats.LEVEL else "are not shown to differ"
+    differ = "differ" if found.differ else "are not shown to differ"
     if k > 2:
         text = (
             f"Over N = {n} datasets the ranks of {k} losses {differ}: Friedman χ² = {found.test.chi2:.2f}, "
-            f"Iman–Davenport F = {found.test.f:.2f}, p {_equals(found.test.p)}. Two mean ranks differ where they are "
-            f"{found.difference:.2f} or more apart (Nemenyi, level {stats.LEVEL})."
+            f"Iman–Davenport F = {found.test.f:.2f}, p {_equals(found.test.p)}."
         )
+        if found.differ:
+            apart = f"{found.difference:.2f} or more apart (Nemenyi, level {stats.LEVEL})"
+            text += f" Two mean ranks differ where they are {apart}."
         blocks.append(Prose(text))
         groups = "; ".join(", ".join(group) for group in found.groups)
         blocks.append(Prose(f"Groups whose ranks do not differ: {groups or 'none'}."))
@@ -104,7 +105,8 @@ def _tuned_row(row: Mapping[str, Any], budget: int, with_lr: bool) -> dict[str, 
     ended += [f"{row['failed']} failed"] if row["failed"] else []
     ended += [f"{row['left']} not run"] if row["left"] else []
     decided = words.finite(row["trial"])
-    setting = ", ".join([row["chosen"]] * bool(row["chosen"]) + [f"lr={row['lr']:g}"] * (decided and with_lr))
+    parts = [row["chosen"], f"lr={row['lr']:g}" if decided and with_lr else ""]
+    setting = ", ".join(part for part in parts if part)
     as_written = " (as written)" if decided and row["trial"] == 1 else ""
     return {
         "loss": row["loss"],
@@ -249,47 +251,29 @@ def geometry(results: Results) -> Section:
 
 def _class_angles(results: Results, experiment: str) -> Table | None:
     """The mean angle of each class, train and test; of many classes their quartiles."""
-    trained = results.trained
-    rows: list[dict[str, str]] = []
-    mine = trained[trained["experiment"] == experiment]
-    wide = len(mine) > 0 and mine["classes"].max() > MOST_CLASSES
-    columns = ["least", "quarter", "half", "three quarters", "most"] if wide else []
-    for point, group in points(mine):
-        found_angles = group["angles"].groupby(group["label"]).agg(list)
-        for label in (label for label in results.labels if label in found_angles.index):
-            angles = found_angles[label]
-            sides = [_mean_angles([found.get(split, []) for found in angles]) for split in ("train", "test")]
-            if not any(len(side) for side in sides):
-                continue
-            if wide:
-                seen = [side[~np.isnan(side)] for side in sides]
-                sides = [np.quantile(side, [0, 0.25, 0.5, 0.75, 1]) if len(side) else side for side in seen]
-            width_ = max(len(side) for side in sides)
-            names = columns or [str(number) for number in range(width_)]
-            shown = {"loss": label, "C": str(point["classes"]), "M": str(point["width"])}
-            for number, name in enumerate(names):
-                pair = (words.number(side[number] if number < len(side) else math.nan, 1) for side in sides)
-                shown[name] = " / ".join(pair)
-            rows.append(shown)
-    if not rows:
+    frame = results.class_angles[results.class_angles["experiment"] == experiment]
+    if frame.empty:
         return None
+    wide = frame["classes"].max() > MOST_CLASSES
+    quartiles = ["least", "quarter", "half", "three quarters", "most"]
+    rows: list[dict[str, str]] = []
+    for (*_, k, m, label), group in frame.groupby([*POINT, "loss"], sort=False):
+        by_split = {split: mine.set_index("class")["angle"] for split, mine in group.groupby("split")}
+        shown = {"loss": str(label), "C": str(k), "M": str(m)}
+        names = quartiles if wide else range(group["class"].max() + 1)
+        for place_, name in enumerate(names):
+            pair = []
+            for split in ("train", "test"):
+                side = by_split.get(split, pd.Series(dtype=float))
+                value = side.quantile(place_ / 4) if wide else side.get(name)
+                pair.append(words.number(value, 1))
+            shown[str(name)] = " / ".join(pair)
+        rows.append(shown)
     every = list(dict.fromkeys(key for row in rows for key in row))
     rows = [{key: row.get(key, "") for key in every} for row in rows]
     what = "quartiles over classes" if wide else "by class"
     caption = f"{experiment}: mean angle θ̄ in degrees {what}, train / test."
     return Table.of(rows, left=["loss"], caption=caption, experiment=experiment)
-
-
-def _mean_angles(by_seed: Sequence[Sequence[float | None]]) -> Any:
-    """Means over seeds by class; NaN for a class without an angle."""
-    known = [row for row in by_seed if row]
-    if not known:
-        return np.empty(0)
-    table = np.array(known, dtype=float)
-    means = np.full(table.shape[1], math.nan)
-    seen = ~np.isnan(table).all(axis=0)
-    means[seen] = np.nanmean(table[:, seen], axis=0)
-    return means
 
 
 def with_classes(rows: Sequence[dict[str, str]], frame: pd.DataFrame) -> list[dict[str, str]]:

@@ -93,51 +93,6 @@ def _by_seed(frame: pd.DataFrame, column: str) -> dict[str, NDArray[np.float64]]
     return found
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """Losses by their mean rank over N datasets: what a critical-difference diagram shows."""
-
-    losses: tuple[str, ...]
-    datasets: tuple[str, ...]
-    ranks: NDArray[np.float64]
-    difference: float  # Nemenyi's
-    p: float  # of Friedman's test, by Iman and Davenport's F
-    groups: tuple[tuple[int, ...], ...]  # losses that are not told apart
-
-
-def ranks(results: Results, metric: str = "accuracy") -> Ranks | None:
-    """Ranks over datasets, or None where they prove nothing: below five datasets or three losses common to all.
-
-    A dataset counts once, however many widths, class counts and seeds it was tried with: they agree about what is
-    particular to it. Its value is the mean over those points that have every loss.
-    """
-    column, _, higher_is_better = METRICS[metric]
-    frame = results.trained.dropna(subset=[column])
-    if frame.empty:
-        return None
-    names = frame["dataset"].str.partition("[")[0]  # digits[classes=5] is digits
-    common = set(results.labels)
-    for _, group in frame.groupby(names, sort=False):
-        common &= set(group["label"])
-    losses = [label for label in results.labels if label in common]
-    if names.nunique() < stats.FEWEST_DATASETS or len(losses) < 3:
-        return None
-    values: dict[str, dict[str, list[float]]] = {}
-    for name, group in frame[frame["label"].isin(losses)].groupby(names, sort=False):
-        means = group.groupby([*POINT, "label"], sort=False)[column].mean().unstack("label").dropna()
-        if len(means):
-            values[str(name)] = {loss: [float(means[loss].mean())] for loss in losses}
-    if len(values) < stats.FEWEST_DATASETS:
-        return None
-    table = stats.over_datasets(values)
-    found = stats.friedman(table, higher_is_better=higher_is_better)
-    difference = stats.critical_difference(len(losses), len(values))
-    told = not math.isnan(found.p) and found.p < stats.LEVEL
-    everyone = tuple(int(index) for index in np.argsort(found.ranks, kind="stable"))
-    groups = stats.tie_groups(found.ranks, difference) if told else [everyone]
-    return Ranks(table.losses, table.datasets, found.ranks, difference, found.p, tuple(groups))
-
-
 def curves(results: Results, experiment: str) -> pd.DataFrame:
     """Learning curves at one point: loss, series (loss, accuracy), step, n, mean, low, high over seeds."""
     frame = results.trained[results.trained["experiment"] == experiment]
@@ -158,69 +113,29 @@ def curves(results: Results, experiment: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["loss", "series", "step", "n", "mean", "low", "high"])
 
 
-def class_angles(results: Results, experiment: str) -> pd.DataFrame:
-    """The mean angle of each class at one point: loss, split, class, n, angle (degrees, mean over seeds)."""
-    frame = results.trained[results.trained["experiment"] == experiment]
-    values = [
-        {"loss": row["label"], "split": split, "class": number, "angle": angle}
-        for row in at_one_point(frame).to_dict("records")
-        for split in ("train", "test")
-        for number, angle in enumerate(row["angles"].get(split, []))
-        if angle is not None
-    ]
-    table = pd.DataFrame(values, columns=["loss", "split", "class", "angle"])
-    grouped = table.groupby(["loss", "split", "class"], sort=False)["angle"]
-    return grouped.agg(n="size", angle="mean").reset_index()
-
-
-def phases(results: Results, experiment: str) -> pd.DataFrame:
-    """Median milliseconds of a step's phases in the first timing cell: loss, forward, backward, optimizer, n."""
-    frame = results.records
-    frame = frame[(frame["kind"] == "timing") & (frame["status"] == "done") & (frame["experiment"] == experiment)]
-    found = dict(frame["timing"].iloc[0].get("phases", {})) if len(frame) else {}
-    rows = [
-        {"loss": label, **{name: 1000 * float(np.median(seconds)) for name, seconds in parts.items()},
-         "n": len(next(iter(parts.values())))}
-        for label, parts in found.items()
-    ]  # fmt: skip
-    return pd.DataFrame(rows, columns=["loss", "forward", "backward", "optimizer", "n"])
+def first_timed(frame: pd.DataFrame, experiment: str) -> pd.DataFrame:
+    """The rows of the first timing cell of an experiment."""
+    mine = frame[frame["experiment"] == experiment]
+    return mine[np.logical_and.reduce([mine[name] == mine[name].iloc[0] for name in POINT])] if len(mine) else mine
 
 
 def front(results: Results, experiment: str) -> pd.DataFrame:
-    """Accuracy against step time at the point that was timed: loss, n, accuracy, low, high, ratio, ratio_low,
-    ratio_high, best (no other loss is as accurate and as cheap), chance (of that, over resampled seeds and rounds).
+    """Accuracy against step time at the first point that was timed, as the tables state them: POINT, loss, n, rounds,
+    accuracy, low, high, ratio, ratio_low, ratio_high, chance; and best: no other loss is as accurate and as fast.
     """
-    columns = [
-        "loss",
-        "n",
-        "rounds",
-        *("accuracy", "low", "high", "ratio", "ratio_low", "ratio_high", "best", "chance"),
-    ]
-    timed = next(((point, rounds) for point, rounds in results.timings() if point["experiment"] == experiment), None)
-    main = results.main
-    if timed is None or main.empty or results.outline.baseline not in timed[1]:
-        return pd.DataFrame(columns=columns)
-    point, rounds = timed
-    here = main[np.logical_and.reduce([main[name] == point[name] for name in POINT]) & (main["n"] > 0)]
-    labels = [label for label in order(results, here["loss"]) if label in rounds]
-    baseline = rounds[results.outline.baseline]
-    rows = []
-    for label in labels:
-        row = here[here["loss"] == label].iloc[0]
-        found = stats.time_ratio(rounds[label], baseline)
-        rows.append({"loss": label, "n": row["n"], "rounds": found.n, "accuracy": row["accuracy"], "low": row["low"],
-                     "high": row["high"], "ratio": found.delta, "ratio_low": found.low,
-                     "ratio_high": found.high})  # fmt: skip
-    frame = pd.DataFrame(rows, columns=columns)
-    if len(frame):
-        trained = results.trained
-        trained = trained[np.logical_and.reduce([trained[name] == point[name] for name in POINT])]
-        seeds = trained.pivot_table(index="seed", columns="label", values="accuracy", sort=False)[labels].dropna()
-        ratios = np.column_stack([np.divide(rounds[label], baseline) for label in labels])
-        rng = np.random.default_rng(0)  # the same report on every rendering
-        frame["best"] = stats.pareto_front(frame["accuracy"], frame["ratio"])
-        frame["chance"] = stats.pareto_chance(seeds.to_numpy(float), ratios, rng, rounds=True)
-    return frame
+    baseline = results.outline.baseline
+    rounds = first_timed(results.phases, experiment)[[*POINT, "loss", "rounds"]]
+    frame = results.front.rename(columns={"front_time": "chance"}).merge(rounds, on=[*POINT, "loss"])
+    if baseline not in set(rounds["loss"]) or frame.empty:
+        return frame.iloc[:0]
+    frame = frame.merge(results.main[[*POINT, "loss", "n", "low", "high"]], on=[*POINT, "loss"])
+    times = results.comparisons[results.comparisons["metric"] == "step_seconds"]
+    times = times.set_index([*POINT, "loss"])[["delta", "low", "high"]]
+    for name, column in (("delta", "ratio"), ("low", "ratio_low"), ("high", "ratio_high")):
+        percent = times[name].to_dict()  # the baseline has no row: it takes as long as itself
+        places = frame[[*POINT, "loss"]].itertuples(index=False, name=None)
+        frame[column] = [1 + percent.get(place, 0.0) / 100 for place in places]
+    return frame.assign(best=stats.pareto_front(frame["accuracy"], frame["ratio"]))
 
 
 @dataclass(frozen=True)

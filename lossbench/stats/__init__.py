@@ -56,7 +56,7 @@ from lossbench.stats.testset import (
     two_way_bootstrap,
     wilson,
 )
-from lossbench.stats.ties import pair_p_values, tie_letters
+from lossbench.stats.ties import letter_groups, pair_p_values, tie_letters
 from lossbench.stats.trends import Direction, Trend, spearman, trend, trend_evidence
 from lossbench.stats.verdicts import ClaimVerdict, PublishedVerdict, Verdict, claim_verdict, verdict
 
@@ -92,6 +92,7 @@ __all__ = [
     "friedman",
     "friedman_of_ranks",
     "holm",
+    "letter_groups",
     "mcnemar",
     "mean_interval",
     "nemenyi",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 
 import numpy as np
 import scipy.special
@@ -33,11 +34,11 @@ def pair_p_values(values: ArrayLike, *, resolution: float = 0.0) -> NDArray[np.f
 
 
 def tie_letters(values: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0) -> list[str]:
-    """Letters of groups: losses that share one are not told apart from each other.
+    """The compact letter display of a table: two losses share a letter if and only if they are not different.
 
-    `values` is seeds × losses, higher listed first. Pairs are judged by the paired t test, Holm-adjusted over all pairs
-    of the table. A group is a run in the order of the means, as long as can be; `a` holds the best. A pair with too few
-    common seeds is not told apart. Empty where no pair has enough.
+    `values` is seeds × losses, higher is better. Pairs are judged by the paired t test, Holm-adjusted over all pairs of
+    the table; a pair with too few common seeds is not different. `a` belongs to the best mean. Empty where no pair has
+    enough seeds.
     """
     table = np.asarray(values, dtype=np.float64)
     losses = table.shape[1]
@@ -45,29 +46,56 @@ def tie_letters(values: ArrayLike, level: float = LEVEL, *, resolution: float = 
     upper = np.triu_indices(losses, 1)
     if not losses or (losses > 1 and np.isnan(p[upper]).all()):
         return [""] * losses
-    apart = np.zeros((losses, losses), dtype=bool)
-    apart[upper] = np.array(holm(p[upper].tolist())) < level
-    apart |= apart.T
+    different = np.zeros((losses, losses), dtype=bool)
+    different[upper] = np.array(holm(p[upper].tolist())) < level
     with np.errstate(invalid="ignore"):
         known = np.isfinite(table)
         means = np.where(known.any(axis=0), np.nansum(table, axis=0) / np.maximum(known.sum(axis=0), 1), -math.inf)
     order = [int(place) for place in np.argsort(-means, kind="stable")]
     letters = [""] * losses
-    reached = 0
-    count = 0
-    for start in range(losses):
-        stop = start + 1
-        while stop < losses and not apart[order[stop], order[start:stop]].any():
-            stop += 1
-        if stop <= reached:
-            continue  # inside the group before
-        reached = stop
-        for place in order[start:stop]:
-            letters[place] += _letter(count)
-        count += 1
+    for number, group in enumerate(letter_groups((different | different.T)[np.ix_(order, order)])):
+        for place in group:
+            letters[order[place]] += _letter(number)
     return letters
 
 
+def letter_groups(different: ArrayLike) -> list[tuple[int, ...]]:
+    """Groups of a compact letter display: two items are in a common group if and only if they are not different.
+
+    `different` is symmetric, items in the order in which groups are to be listed. No group is contained in another, and
+    none can be left out. Piepho's insert-and-absorb (2004) makes all the largest groups first, and they may grow like
+    3^(items/3); here only those are made that some pair needs, at most one for every pair.
+    """
+    alike = ~np.asarray(different, dtype=bool)
+    np.fill_diagonal(alike, val=True)
+    items = len(alike)
+    shared = np.zeros((items, items), dtype=int)  # how many groups hold both
+    groups = []
+    for first in range(items):
+        for second in range(first, items):
+            # An item is a pair with itself: one that differs from all others is a group of its own.
+            alone = first == second and alike[first].sum() > 1
+            if alike[first, second] and not shared[first, second] and not alone:
+                group = _grown([first, second], alike, shared)
+                groups.append(group)
+                shared[np.ix_(group, group)] += 1
+    for group in groups[::-1]:
+        if (shared[np.ix_(group, group)] > 1).all():  # other groups hold all its pairs
+            groups.remove(group)
+            shared[np.ix_(group, group)] -= 1
+    return sorted(groups)
+
+
+def _grown(pair: list[int], alike: NDArray[np.bool_], shared: NDArray[np.int_]) -> tuple[int, ...]:
+    """A largest group around a pair: next comes who has most pairs in it that share no group yet, then the first."""
+    group = sorted(set(pair))
+    while len(fitting := np.setdiff1d(np.flatnonzero(alike[group].all(axis=0)), group)):
+        gain = (shared[np.ix_(fitting, group)] == 0).sum(axis=1)
+        group.append(int(fitting[gain.argmax()]))
+    return tuple(sorted(group))
+
+
 def _letter(number: int) -> str:
-    """a…z, then a1…z1, and so on."""
-    return chr(ord("a") + number % 26) + (str(number // 26) if number >= 26 else "")
+    """a…z, A…Z, then a1…Z1, and so on."""
+    again, place = divmod(number, len(string.ascii_letters))
+    return string.ascii_letters[place] + (str(again) if again else "")

@@ -81,7 +81,7 @@ def memory_bars(results: Results, experiment: str) -> Drawing | None:
 
 def step_phases(results: Results, experiment: str) -> Drawing | None:
     """Milliseconds of a step, by forward, backward and optimizer; None without a timing cell."""
-    frame = series.phases(results, experiment)
+    frame = series.first_timed(results.phases, experiment).dropna(subset=[*PHASES])
     labels = series.order(results, frame["loss"])
     if not labels:
         return None
@@ -93,8 +93,8 @@ def step_phases(results: Results, experiment: str) -> Drawing | None:
         for phase, colour in PHASES.items():
             ax.barh(rows, frame[phase], left=left, height=0.68, color=colour, edgecolor="white", lw=0.5, label=phase)
             left = left + frame[phase].to_numpy(float)
-        for row, value in enumerate(left):
-            ax.annotate(f"{value:.2f}", (value, row), xytext=(3, 0), textcoords="offset points", va="center",
+        for row, (end, step) in enumerate(zip(left, frame["step"], strict=True)):
+            ax.annotate(f"{step:.2f}", (end, row), xytext=(3, 0), textcoords="offset points", va="center",
                         fontsize=7.5, color=SOFT)  # fmt: skip
         ax.set_xlim(0, 1.1 * float(left.max()))
         ax.set_yticks(rows, labels)
@@ -102,13 +102,14 @@ def step_phases(results: Results, experiment: str) -> Drawing | None:
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
         ax.set_xlabel("milliseconds a step")
-        heading(canvas, f"{experiment}: where a step's time goes, {counted(list(frame['n']), 'rounds')}")
+        heading(canvas, f"{experiment}: where a step's time goes, {counted(list(frame['rounds']), 'rounds')}")
         handles, texts = ax.get_legend_handles_labels()
         canvas.legend(handles, texts, loc="outside lower center", ncols=3)
 
     caption = (
-        "Medians over interleaved rounds, of one process alone, stacked from zero. For differences between losses read "
-        "the paired ratios: they cancel the machine's mood, medians do not."
+        "Medians over interleaved rounds, of one process alone, stacked from zero. The number is the median of the "
+        "whole step, to which those of its phases need not add up. For differences between losses read the paired "
+        "ratios: they cancel machine-speed drift, medians do not."
     )
     return Drawing(f"phases-{experiment}", caption, WIDTH, 1.35 + ROW * len(labels), draw)
 
@@ -119,7 +120,7 @@ def pareto(results: Results, experiment: str) -> Drawing | None:
     if len(frame) < 3:
         return None
     look = looks(results.labels)
-    first = next(point for point, _ in results.timings() if point["experiment"] == experiment)
+    first = frame.iloc[0]
     known = frame["chance"].notna().all()
 
     def draw(canvas: Canvas) -> None:

@@ -178,13 +178,13 @@ def learning_curves(results: Results, experiment: str) -> Drawing | None:
 
 def angles_by_class(results: Results, experiment: str) -> Drawing | None:
     """The mean angle of each class's features to its weight, on train and test, as the W-Softmax paper shows it."""
-    frame = series.class_angles(results, experiment)
+    frame = series.at_one_point(results.class_angles[results.class_angles["experiment"] == experiment])
     if frame.empty:
         return None
     splits = [split for split in ("train", "test") if (frame["split"] == split).any()]
     look = looks(results.labels)
     labels, left_out = chosen(series.order(results, frame["loss"]), _worth(_measured(results, experiment)))
-    first = series.at_one_point(results.trained[results.trained["experiment"] == experiment]).iloc[0]
+    first = frame.iloc[0]
     many = frame["class"].nunique() > MOST_CLASSES
 
     def draw(canvas: Canvas) -> None:

@@ -13,55 +13,56 @@ from lossbench.report import series, words
 from lossbench.report.analysis import METRICS, Results
 from lossbench.report.figures.style import INK, LINE, WIDTH, Drawing, Look, counted, heading, looks, signed
 
-LEVEL = 0.05
 # Orange for less, blue for more: told apart by readers of every kind of colour vision.
 DIVERGING = LinearSegmentedColormap.from_list("difference", ["#B35806", "#F1A340", "#F7F7F7", "#67A9CF", "#2166AC"])
 MOST_PAIRED = 24  # losses of a heatmap
 
 
-def critical_difference_diagram(results: Results, metric: str = "accuracy") -> Drawing | None:
-    """Demšar's diagram: mean ranks over datasets, bars over the losses that are not told apart; None if not valid."""
-    found = series.ranks(results, metric)
-    if found is None:
+def critical_difference_diagram(results: Results) -> Drawing | None:
+    """Demšar's diagram: mean ranks over datasets, bars over the losses that are not told apart; None if not valid:
+    below five datasets or three losses common to all.
+    """
+    found = results.ranking
+    if found is None or not found.enough or len(found.table.losses) < 3:
         return None
     look = looks(results.labels)
-    count, half = len(found.losses), (len(found.losses) + 1) // 2
+    datasets, losses, ranks = found.table.datasets, found.table.losses, found.test.ranks
+    rank_of = dict(zip(losses, ranks.tolist(), strict=True))
+    count, half = len(losses), (len(losses) + 1) // 2
     bars = 0.17 * len(found.groups) + 0.2  # the room of the bars between the axis and the first name
 
     def draw(canvas: Canvas) -> None:
         ax: Axes = canvas.subplots()
-        order = np.argsort(found.ranks, kind="stable")
         ax.plot([1, count], [0, 0], color=INK, lw=1.2)
         for rank in range(1, count + 1):
             ax.plot([rank, rank], [0, 0.1], color=INK, lw=1)
             if count <= 12 or rank == 1 or rank % 5 == 0:
                 ax.text(rank, 0.17, str(rank), ha="center", va="bottom", fontsize=8)
-        for place, index in enumerate(order):
+        for place, index in enumerate(np.argsort(ranks, kind="stable")):
             left = place < half
             down = place if left else count - 1 - place
-            _name(ax, found.losses[index], float(found.ranks[index]), look, left, bars + 0.3 * down, count)
+            _name(ax, losses[index], rank_of[losses[index]], look, left, bars + 0.3 * down, count)
         for level, group in enumerate(found.groups):
-            ends = [float(found.ranks[index]) for index in group]
+            ends = [rank_of[loss] for loss in group]
             ax.plot([min(ends) - 0.04, max(ends) + 0.04], [-0.2 - 0.17 * level] * 2, color=INK, lw=3.2,
                     solid_capstyle="round", label="not told apart")  # fmt: skip
         ax.plot([1, 1 + found.difference], [0.72, 0.72], color=INK, lw=1.4, marker="|", markersize=7, label="CD")
         ax.text(1 + found.difference / 2, 0.8, f"CD = {found.difference:.2f}", ha="center", va="bottom", fontsize=8)
         ax.set_ylim(-bars - 0.3 * half, 1.15)
         ax.set_axis_off()
-        heading(canvas, f"Mean ranks by {metric.replace('_', ' ')} over N = {len(found.datasets)} datasets (1 is best)")
+        heading(canvas, f"Mean ranks by accuracy over N = {len(datasets)} datasets (1 is best)")
 
-    sure = found.p < LEVEL
-    friedman = f"Friedman's test (Iman and Davenport's F): p {_p(found.p)}"
+    friedman = f"Friedman's test (Iman and Davenport's F): p {_p(found.test.p)}"
     verdict = (
         "A thick bar joins losses whose ranks differ by less than Nemenyi's critical difference CD at level 0.05."
-        if sure
+        if found.differ
         else "It finds no difference between the losses, so all are joined, whatever the CD says."
     )
     caption = (
-        f"Mean ranks over N = {len(found.datasets)} datasets ({', '.join(found.datasets)}), each counted once with its "
+        f"Mean ranks over N = {len(datasets)} datasets ({', '.join(datasets)}), each counted once with its "
         f"mean over seeds and points. {friedman}. {verdict}"
     )
-    return Drawing(f"ranks-{metric}", caption, WIDTH, 1.2 + 0.62 * (bars + 0.3 * half + 1), draw)
+    return Drawing("ranks-accuracy", caption, WIDTH, 1.2 + 0.62 * (bars + 0.3 * half + 1), draw)
 
 
 def _name(ax: Axes, loss: str, rank: float, look: dict[str, Look], left: bool, down: float, count: int) -> None:
