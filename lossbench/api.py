@@ -118,10 +118,15 @@ def run(
             if ours and store.read(name) is None:
                 notify(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
 
+    def heard(event: Event) -> None:
+        if event.kind == "ended" and event.record and "restarted" in event.record["flags"]:
+            notify(f"{event.cell.title}: its kept state was damaged, so it was trained from the beginning")
+        on_event(event)
+
     def execute(job: Job, todo: list[Cell]) -> None:
         redo = frozenset(cell.key for cell in todo if cell.key in records)
         asked = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
-        how = {"on_event": on_event, "timeout": timeout, "memory": memory, "checkpoint": checkpoint}
+        how = {"on_event": heard, "timeout": timeout, "memory": memory, "checkpoint": checkpoint}
         with _engine(engine, job, todo, address, notify, asked) as started:
             if sum(cell.schedule.steps for cell in todo if cell.kind != "timing") > FORECAST_STEPS:
                 expects = predict(job, [*todo, *job.following()], started.size, started.server)
@@ -140,7 +145,7 @@ def run(
         on_start(first, todo)
     records, _ = store.scan()
     job = job.tuned(records)
-    for sentence in filter(None, (*without_setting(job.cells, records), waiting(job.cells, records))):
+    for sentence in (*without_setting(job.cells, records), *waiting(job.cells, records)):
         notify(sentence)
     if job.cells != first.cells:
         known = {cell.key for cell in first.chosen}

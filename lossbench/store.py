@@ -48,6 +48,7 @@ class Store:
         self.root = Path(root)
         self.cells, self.logs = self.root / "cells", self.root / "logs"
         self._staging, self._set_aside, self._claims = (self.root / name for name in ("staging", "set_aside", "claims"))
+        self._partial = self.root / "partial"
 
     # --- the run as a whole
 
@@ -149,8 +150,17 @@ class Store:
             (self.cells / name).rename(target)
         return target
 
-    def checkpoint(self, key: str) -> Path:
-        return self.cells / key / "checkpoint.pt"
+    def checkpoint(self, key: str) -> bytes:
+        """The checkpoint of a finished warm start; StoreError when it is not the one that its record names."""
+        path = self.cells / key / "checkpoint.pt"
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+        record = self.read(key)
+        if record is None or record["files"].get(path.name) != _checksum(content):
+            raise StoreError(f"{path}: is damaged; run the same command again to make it anew")
+        return content
 
     def correct(self, key: str) -> NDArray[np.bool_]:
         """One bit per test example of a finished cell."""
@@ -162,7 +172,7 @@ class Store:
 
     def partial(self, key: str) -> Path:
         """Where a cell in flight keeps its state."""
-        return self.root / "partial" / f"{key}.pt"
+        return self._partial / f"{key}.pt"
 
     def log(self, key: str) -> Path:
         return self.logs / f"{key}.log"
@@ -187,11 +197,15 @@ class Store:
                 yield True
 
     def sweep_staging(self) -> None:
-        """Delete what writers that died left half-written; cells that another run holds are left alone."""
+        """Delete what writers that died left half-written, except for cells that another run holds."""
         for staged in list(self._staging.iterdir()) if self._staging.is_dir() else []:
             with self.claim(staged.name.partition("-")[0]) as ours:
                 if ours:
                     shutil.rmtree(staged, ignore_errors=True)
+        for state in self._partial.glob(".*.pt-*"):
+            with self.claim(state.name[1:].partition(".")[0]) as ours:
+                if ours:
+                    state.unlink(missing_ok=True)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -225,10 +239,10 @@ def _seeds(cells: Sequence[Cell]) -> dict[str, int]:
 def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     """The records of a run as a table, one row a cell of its plan that has a record.
 
-    Columns: key, status, error, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind, correct,
-    total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes), those of
-    GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, flags, options (a dict), and the curve, angles,
-    rounds and timing as they were recorded. A cell that two experiments share gives a row to each.
+    Columns: key, status, error, cause, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind,
+    correct, total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes),
+    those of GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, flags, options (a dict), and the curve,
+    angles, rounds and timing as they were recorded. A cell that two experiments share gives a row to each.
     """
     store = Store(run_dir)
     return tabulated(store.plan()[1], store.scan()[0])
@@ -247,6 +261,7 @@ _COLUMNS = [
         "key",
         "status",
         "error",
+        "cause",
         "experiment",
         "task",
         "dataset",
@@ -272,6 +287,7 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
     row = {
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
         **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment")},
+        "cause": record.get("cause"),  # older records have none
         **cell.summary(),  # of the plan: the record may have been made when the suite was written otherwise
         "rounds": _relabelled(record, cell, record["rounds"]),
         "timing": record["timing"] | {"phases": _relabelled(record, cell, record["timing"].get("phases", {}))},

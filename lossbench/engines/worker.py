@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lossbench.engines.preflight import preflight, probe
+from lossbench.errors import LossbenchError, StoreError
 from lossbench.registry import Registry
-from lossbench.schema import Cell, Record, Status
+from lossbench.schema import Cause, Cell, Record, Status
 from lossbench.store import Store
 
 if TYPE_CHECKING:
@@ -35,9 +36,13 @@ def work(job: dict[str, Any]) -> int:
         os.environ["CUDA_VISIBLE_DEVICES"] = job["gpu"]  # before CUDA wakes: this process sees its own GPU alone
     if job["memory"]:
         _limit_memory(job["memory"])
-    warm = store.checkpoint(cell.warm_cell().key).read_bytes() if cell.warm else None
-    outcome = outcome_of(cell, registry, Path(job["data"]), warm, store.partial(cell.key), job["checkpoint"])
-    store.write(outcome.record, outcome.correct, outcome.checkpoint)
+    try:
+        warm = store.checkpoint(cell.warm_cell().key) if cell.warm else None
+        outcome = outcome_of(cell, registry, Path(job["data"]), warm, store.partial(cell.key), job["checkpoint"])
+        store.write(outcome.record, outcome.correct, outcome.checkpoint)
+    except StoreError as error:
+        print(error)
+        return os.EX_IOERR
     store.partial(cell.key).unlink(missing_ok=True)
     return 0
 
@@ -52,12 +57,15 @@ def outcome_of(
     from lossbench import measure, train
 
     try:
-        return train.run(cell, registry, data, warm, train.Partial(partial, every) if partial else None)
+        return train.run(cell, registry, data, warm, train.Partial(partial, cell.key, every) if partial else None)
     except Exception as error:
         traceback.print_exc()
         status: Status = "oom" if _out_of_memory(error) else "failed"
+        # A full disk is an OSError; ours say that data or plugins changed or cannot be read.
+        outside = status == "oom" or isinstance(error, OSError | LossbenchError)
+        cause: Cause = "environment" if outside else "plugin"
         text = "".join(traceback.format_exception(error))
-        return train.Outcome(Record(cell, status, error=text, environment=measure.environment(cell.threads)))
+        return train.Outcome(Record(cell, status, text, cause, environment=measure.environment(cell.threads)))
 
 
 def _limit_memory(size: int) -> None:
