@@ -14,6 +14,7 @@ from lossbench.engines import available_cores
 from lossbench.errors import LossbenchError, RunError, StoreError, SuiteError, nearest
 from lossbench.job import Job, prepare, shorter_profiles, with_data
 from lossbench.registry import Registry
+from lossbench.report import check_folder, write
 from lossbench.schema import Cell
 from lossbench.store import Store, load_records
 from lossbench.tune import waiting, without_setting
@@ -108,6 +109,10 @@ def run(
     $RAY_ADDRESS, else one that is started here), each with so many CPUs (default: its threads) and GPUs.
     """
     _check_engine(engine, address)
+    if selection.get("shard"):
+        reports = None
+    if reports is not None:
+        check_folder(reports)
     job = prepare(suite, progress=on_prepare, **selection)
     for sentence in job.not_run():
         notify(sentence)
@@ -118,15 +123,10 @@ def run(
             if ours and store.read(name) is None:
                 notify(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
 
-    def heard(event: Event) -> None:
-        if event.kind == "ended" and event.record and "restarted" in event.record["flags"]:
-            notify(f"{event.cell.title}: its kept state was damaged, so it was trained from the beginning")
-        on_event(event)
-
     def execute(job: Job, todo: list[Cell]) -> None:
         redo = frozenset(cell.key for cell in todo if cell.key in records)
         asked = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
-        how = {"on_event": heard, "timeout": timeout, "memory": memory, "checkpoint": checkpoint}
+        how = {"on_event": _telling(on_event, notify), "timeout": timeout, "memory": memory, "checkpoint": checkpoint}
         with _engine(engine, job, todo, address, notify, asked) as started:
             if sum(cell.schedule.steps for cell in todo if cell.kind != "timing") > FORECAST_STEPS:
                 expects = predict(job, [*todo, *job.following()], started.size, started.server)
@@ -158,12 +158,19 @@ def run(
             store.prepare(job.suite, job.cells)
     statuses = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in job.chosen}
     unfinished = [(cell, statuses[cell.key]) for cell in job.chosen if not finished(cell, statuses[cell.key])]
-    report = None
-    if reports is not None and not selection.get("shard"):
-        from lossbench.report import write
-
-        report = write([store.root], reports)
+    report = write([store.root], reports) if reports is not None else None
     return RunResult(store.root, statuses, unfinished, job.suite.outline.missing, report)
+
+
+def _telling(on_event: Callable[[Event], None], notify: Callable[[str], None]) -> Callable[[Event], None]:
+    """`on_event`, which also lets people know of cells that began anew."""
+
+    def tell(event: Event) -> None:
+        if event.kind == "ended" and event.record and "restarted" in event.record["flags"]:
+            notify(f"{event.cell.title}: its kept state was damaged, so it was trained from the beginning")
+        on_event(event)
+
+    return tell
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from lossbench.errors import bounded
 from lossbench.text import Claim, PublishedText, Schedule, Task, Timing
 
 # Raised whenever the meaning of a cell changes, so that older records are not taken for current ones.
@@ -343,7 +344,8 @@ class Record:
     digest: str | None = None  # sha256 of the trained parameters: equal digests, equal training
 
     def __post_init__(self) -> None:
-        """Every record has every key; null stands for what was not measured."""
+        """Every record has every key; null stands for what was not measured. Errors are kept within bounds."""
+        object.__setattr__(self, "error", self.error and bounded(self.error))
         object.__setattr__(self, "seconds", {**dict.fromkeys(SECONDS), **self.seconds})
         object.__setattr__(self, "bytes", {**dict.fromkeys(LEDGER), **self.bytes})
         object.__setattr__(self, "angles", {"train": [], "test": [], **self.angles})

@@ -45,23 +45,25 @@ class Store:
     """One run folder."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(root)
+        self.root = Path(root)  # as it was given: what people read
         self.cells, self.logs = self.root / "cells", self.root / "logs"
-        self._staging, self._set_aside, self._claims = (self.root / name for name in ("staging", "set_aside", "claims"))
-        self._partial = self.root / "partial"
+        self._place = self.root.absolute()  # where it is, also when a plugin changes the working folder
+        self._cells, self._staging, self._set_aside, self._claims, self._partial = (
+            self._place / name for name in ("cells", "staging", "set_aside", "claims", "partial")
+        )
 
     # --- the run as a whole
 
     def prepare(self, suite: Suite, cells: Sequence[Cell]) -> None:
         """Make the folder ready for a run of `cells`, all that the suite means."""
         with self._writing():
-            for folder in (self.cells, self.logs, self._staging, self._claims):
+            for folder in (self._cells, self._place / "logs", self._staging, self._claims):
                 folder.mkdir(parents=True, exist_ok=True)
             planned = [cell.to_json() for cell in cells]
             outline = replace(suite.outline, looks=self._looks(cells))
             plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
-            _write_atomically(self.root / "suite.toml", suite.text.encode())
-            _write_atomically(self.root / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
+            _write_atomically(self._place / "suite.toml", suite.text.encode())
+            _write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
 
     def _looks(self, cells: Sequence[Cell]) -> dict[str, list[int]]:
         """How many seeds each experiment had in the earlier plans of this folder, where it was another number.
@@ -83,7 +85,7 @@ class Store:
         """The outline of the suite and its cells, as of the run's last plan."""
         path = self.root / "plan.json"
         try:
-            plan = json.loads(path.read_bytes())
+            plan = json.loads((self._place / path.name).read_bytes())
             return Outline.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
         except FileNotFoundError:
             raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
@@ -98,7 +100,7 @@ class Store:
         """All sound records by key (as record.json holds them), and what is wrong with every other folder entry."""
         sound, damaged = {}, {}
         try:
-            entries = sorted(os.scandir(self.cells), key=lambda entry: entry.name)
+            entries = sorted(os.scandir(self._cells), key=lambda entry: entry.name)
         except FileNotFoundError:
             return {}, {}
         except OSError as error:
@@ -114,7 +116,7 @@ class Store:
     def read(self, key: str) -> dict[str, Any] | None:
         """The record of one cell, or None when there is none that can be trusted."""
         try:
-            return _sound_record(str(self.cells / key))
+            return _sound_record(str(self._cells / key))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -132,29 +134,29 @@ class Store:
         files["record.json"] = _signed(record.to_json() | {"files": sums})
         with self._writing():
             self._staging.mkdir(parents=True, exist_ok=True)
-            self.cells.mkdir(parents=True, exist_ok=True)
+            self._cells.mkdir(parents=True, exist_ok=True)
             staged = self._staging / f"{key}-{uuid.uuid4().hex[:8]}"
             staged.mkdir()
             for name, content in files.items():
                 _write_durably(staged / name, content)
-            if (self.cells / key).exists():
+            if (self._cells / key).exists():
                 self.set_aside(key)
-            staged.rename(self.cells / key)
-            _sync_folder(self.cells)
+            staged.rename(self._cells / key)
+            _sync_folder(self._cells)
 
     def set_aside(self, name: str) -> Path:
         """Move an entry of cells/ out of the way, for a person to look at; where it went."""
         with self._writing():
             self._set_aside.mkdir(parents=True, exist_ok=True)
             target = self._set_aside / f"{name}-{uuid.uuid4().hex[:8]}"
-            (self.cells / name).rename(target)
-        return target
+            (self._cells / name).rename(target)
+        return self.root / target.relative_to(self._place)
 
     def checkpoint(self, key: str) -> bytes:
         """The checkpoint of a finished warm start; StoreError when it is not the one that its record names."""
         path = self.cells / key / "checkpoint.pt"
         try:
-            content = path.read_bytes()
+            content = (self._cells / key / path.name).read_bytes()
         except OSError as error:
             raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
         record = self.read(key)
@@ -164,7 +166,7 @@ class Store:
 
     def correct(self, key: str) -> NDArray[np.bool_]:
         """One bit per test example of a finished cell."""
-        with zipfile.ZipFile(self.cells / key / "correct.npz") as archive:
+        with zipfile.ZipFile(self._cells / key / "correct.npz") as archive:
             bits, total = (
                 _flat(archive.read(f"{name}.npy"), kind) for name, kind in (("bits", "u1"), ("total", "<i8"))
             )
@@ -212,7 +214,7 @@ class Store:
         try:
             yield
         except OSError as error:
-            place = error.filename or self.root
+            place = str(error.filename or self.root).replace(str(self._place), str(self.root), 1)
             raise StoreError(f"{place}: cannot be written ({error.strerror}); finished cells are safe") from error
 
 

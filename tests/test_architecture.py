@@ -52,7 +52,7 @@ def imports_of(path: Path) -> set[str]:
         ("stats/pairs", []),
         ("forecast", ["schema"]),
         ("text", []),
-        ("schema", ["text"]),
+        ("schema", ["errors", "text"]),
         ("ranges", ["errors"]),
         ("trials", ["ranges", "schema", "streams"]),
         ("tune", ["schema"]),

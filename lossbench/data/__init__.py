@@ -8,6 +8,7 @@ load_dataset("lfw", task="verification").pairs      int64, P×3: image a, image 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -51,8 +52,9 @@ def load_dataset(
     folder = cache.place(plugin, own | {"size": shared["size"], "gray": shared["gray"]}, data_folder(data))
     dataset = cache.opened(folder)
     if dataset is None:
-        loaded: Dataset = plugin.load()(data_folder(data), **own)
-        dataset = cache.prepare(loaded, folder, size=shared["size"], gray=shared["gray"], progress=progress)
+        dataset = cache.prepare(
+            _loaded(plugin, data_folder(data), own), folder, size=shared["size"], gray=shared["gray"], progress=progress
+        )
     if shared.get("classes") is not None:
         dataset = view.only_classes(dataset, shared["classes"])
     if shared["validation"] is not None:
@@ -76,7 +78,7 @@ def count_classes(name: str, options: dict[str, Any], registry: Registry, data: 
     available = cache.classes_of(cache.place(plugin, own_form, root))
     if available is None:
         try:
-            available = plugin.load()(root, **own).classes
+            available = _loaded(plugin, root, own).classes
         except MissingDataError:
             available = plugin.constants.get("CLASSES")
             if available is None:
@@ -84,6 +86,13 @@ def count_classes(name: str, options: dict[str, Any], registry: Registry, data: 
     chosen = len(view.chosen_classes(available, shared.get("classes")))
     share = shared.get("validation")
     return chosen if share is None or own.get("task") != "verification" else view.learned_classes(chosen, share)
+
+
+def _loaded(plugin: Plugin, root: Path, options: dict[str, Any]) -> Dataset:
+    """The arrays as the plugin gives them; a plugin that changes the working folder changes it for itself alone."""
+    with contextlib.chdir(Path.cwd()):
+        loaded: Dataset = plugin.load()(root, **options)
+    return loaded
 
 
 def _divided(plugin: Plugin, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

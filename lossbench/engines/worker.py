@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +27,11 @@ ASIDE: dict[str, Callable[[list[Cell], Registry, Path], Any]] = {"preflight": pr
 
 def work(job: dict[str, Any]) -> int:
     """Do one job; the exit code of its process."""
-    registry = Registry(Path(folder) for folder in job["plugins"])
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names may be no Unicode
+    # Absolute from the start: plugins may change the working folder.
+    registry, data = Registry(Path(folder).absolute() for folder in job["plugins"]), Path(job["data"]).absolute()
     if job["task"] in ASIDE:
-        reply = ASIDE[job["task"]]([Cell.from_json(cell) for cell in job["cells"]], registry, Path(job["data"]))
+        reply = ASIDE[job["task"]]([Cell.from_json(cell) for cell in job["cells"]], registry, data)
         Path(job["reply"]).write_text(json.dumps(reply))
         return 0
     cell, store = Cell.from_json(job["cell"]), Store(job["store"])
@@ -38,7 +41,7 @@ def work(job: dict[str, Any]) -> int:
         _limit_memory(job["memory"])
     try:
         warm = store.checkpoint(cell.warm_cell().key) if cell.warm else None
-        outcome = outcome_of(cell, registry, Path(job["data"]), warm, store.partial(cell.key), job["checkpoint"])
+        outcome = outcome_of(cell, registry, data, warm, store.partial(cell.key), job["checkpoint"])
         store.write(outcome.record, outcome.correct, outcome.checkpoint)
     except StoreError as error:
         print(error)
