@@ -14,6 +14,7 @@ from lossbench.engines import available_cores
 from lossbench.errors import LossbenchError, RunError, StoreError, SuiteError, nearest
 from lossbench.job import Job, prepare, shorter_profiles, with_data
 from lossbench.registry import Registry
+from lossbench.report import check_folder, write
 from lossbench.schema import Cell
 from lossbench.store import Store, load_records, tabulated
 from lossbench.tune import waiting, without_setting
@@ -112,6 +113,10 @@ def run(
     $RAY_ADDRESS, else one that is started here), each with so many CPUs (default: its threads) and GPUs.
     """
     _check_engine(engine, address)
+    if selection.get("shard"):
+        reports = None
+    if reports is not None:
+        check_folder(reports)
     job = prepare(suite, progress=on_prepare, **selection)
     for sentence in job.not_run():
         notify(sentence)
@@ -125,7 +130,7 @@ def run(
     def execute(job: Job, todo: list[Cell]) -> None:
         redo = frozenset(cell.key for cell in todo if cell.key in records)
         asked = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
-        how = {"on_event": on_event, "timeout": timeout, "memory": memory, "checkpoint": checkpoint}
+        how = {"on_event": _telling(on_event, notify), "timeout": timeout, "memory": memory, "checkpoint": checkpoint}
         with _engine(engine, job, todo, address, notify, asked, timeout) as started:
             if sum(cell.schedule.steps for cell in todo if cell.kind != "timing") > FORECAST_STEPS:
                 expects = predict(job, [*todo, *job.following()], started.size, started.servers)
@@ -144,7 +149,7 @@ def run(
         on_start(first, todo)
     records, _ = store.scan()
     job = job.tuned(records)
-    for sentence in filter(None, (*without_setting(job.cells, records), waiting(job.cells, records))):
+    for sentence in (*without_setting(job.cells, records), *waiting(job.cells, records)):
         notify(sentence)
     if job.cells != first.cells:
         known = {cell.key for cell in first.chosen}
@@ -158,11 +163,20 @@ def run(
     statuses = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in job.chosen}
     unfinished = [(cell, statuses[cell.key]) for cell in job.chosen if not finished(cell, statuses[cell.key])]
     report = None
-    if reports is not None and not selection.get("shard"):
-        from lossbench.report import write
-
+    if reports is not None:
         report = write([store.root], reports, plans=store.prepared and [store.prepared])
     return RunResult(store.root, statuses, unfinished, job.suite.outline.missing, report, job.cells)
+
+
+def _telling(on_event: Callable[[Event], None], notify: Callable[[str], None]) -> Callable[[Event], None]:
+    """`on_event`, which also lets people know of cells that began anew."""
+
+    def tell(event: Event) -> None:
+        if event.kind == "ended" and event.record and "restarted" in event.record["flags"]:
+            notify(f"{event.cell.title}: its kept state was damaged, so it was trained from the beginning")
+        on_event(event)
+
+    return tell
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -23,6 +24,9 @@ from lossbench.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
 def main() -> None:
     """Entry point: errors that a user can act on become one sentence and exit code 2."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill stops as cleanly as Ctrl-C
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files may be no Unicode
     try:
         code = cli.main(prog_name="lossbench", standalone_mode=False)
     except click.ClickException as error:

@@ -42,6 +42,26 @@ class RunError(LossbenchError):
     """A run that had begun could not go on; what it finished is kept."""
 
 
+MOST_ERROR, MOST_LINE, MOST_SHOWN = 20_000, 2_000, 300  # characters: in a record, in a line of it, in a terminal
+
+
+def bounded(text: str) -> str:
+    """An error text as a record keeps it: valid Unicode, and of what is long the beginning and the end."""
+    lines = text.encode(errors="backslashreplace").decode().split("\n")
+    return shortened("\n".join(shortened(line, MOST_LINE) for line in lines), MOST_ERROR)
+
+
+def shortened(text: str, most: int) -> str:
+    """At most `most` characters, with a note of how many were left out."""
+    half = most // 2 - 25
+    return text if len(text) <= most else f"{text[:half]} [… {len(text) - 2 * half:,} characters …] {text[-half:]}"
+
+
+def last_line(error: str | None) -> str:
+    """What an error comes to, in a line for the terminal: of a traceback the exception."""
+    return shortened(((error or "").strip().splitlines() or [""])[-1], MOST_SHOWN)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of an error sentence: the closest of the known words, or all of them when none is close."""
     words = sorted(set(known))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from lossbench.errors import last_line
 from lossbench.schema import Cell
 
 if TYPE_CHECKING:
@@ -167,5 +168,5 @@ def _outcome(event: Event) -> str:
     if record["seconds"].get("train") is not None:
         parts.append(f"{record['seconds']['train']:.1f} s")
     if record["error"]:
-        parts.append(record["error"].strip().splitlines()[-1])
+        parts.append(last_line(record["error"]))
     return "  ".join(parts)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from lossbench.errors import bounded
 from lossbench.text import Claim, PublishedText, Schedule, Task, Timing
 
 # Raised whenever lossbench's own training or evaluation code changes results, so that older records are not taken for
@@ -20,6 +21,9 @@ from lossbench.text import Claim, PublishedText, Schedule, Task, Timing
 PROTOCOL = 3
 
 Status = Literal["done", "failed", "diverged", "oom", "timeout"]
+# Of a cell that is failed, oom or timeout: code that would fail again, or what may not happen again (it was killed, was
+# out of memory or time, a disk was full).
+Cause = Literal["plugin", "environment"]
 SECONDS = ("train", "step_median")
 GEOMETRY = ("weight_angle", "weight_angle_least", "simplex_distance", "norm_train", "norm_test")
 LEDGER = ("fc", "classifier", "loss", "model", "optimizer", "peak")
@@ -322,6 +326,7 @@ class Record:
     cell: Cell
     status: Status
     error: str | None = None
+    cause: Cause | None = None
     correct: int | None = None
     total: int | None = None
     seconds: Mapping[str, float | None] = field(default_factory=dict)  # the keys of SECONDS
@@ -333,12 +338,15 @@ class Record:
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds a step, by loss
     features: Mapping[str, Any] | None = None  # at width 2: some test features, their labels, the class weights
     timing: Mapping[str, Any] = field(default_factory=dict)  # timing cells: phases by loss, rounds that were disturbed
-    flags: tuple[str, ...] = ()  # collapsed: it predicts one class; resumed: its seconds are not those of one process
+    # collapsed: it predicts one class; resumed: its seconds are not those of one process; restarted: it began anew, as
+    # the state that an earlier process had kept was damaged.
+    flags: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     digest: str | None = None  # sha256 of the trained parameters: equal digests, equal training
 
     def __post_init__(self) -> None:
-        """Every record has every key; null stands for what was not measured."""
+        """Every record has every key; null stands for what was not measured. Errors are kept within bounds."""
+        object.__setattr__(self, "error", self.error and bounded(self.error))
         object.__setattr__(self, "seconds", {**dict.fromkeys(SECONDS), **self.seconds})
         object.__setattr__(self, "bytes", {**dict.fromkeys(LEDGER), **self.bytes})
         object.__setattr__(self, "angles", {"train": [], "test": [], **self.angles})
@@ -356,6 +364,7 @@ class Record:
             "key": cell.key,
             "status": self.status,
             "error": self.error,
+            "cause": self.cause,
             "label": cell.label,
             "cell": cell.summary(),
             "correct": self.correct,
@@ -380,6 +389,7 @@ class Record:
     def from_json(cls, data: Mapping[str, Any]) -> Record:
         names = ("status", "error", "correct", "total", "seconds", "bytes", "angles", "geometry", "verification")
         fields = {name: data[name] for name in (*names, "features", "rounds", "timing", "environment", "digest")}
+        fields["cause"] = data.get("cause")  # older records have none
         return cls(cell=Cell.from_json(data["plan"]), curve=tuple(data["curve"]), flags=tuple(data["flags"]), **fields)
 
 
@@ -390,7 +400,7 @@ def result(record: Mapping[str, Any]) -> dict[str, Any]:
     """
     met = ("seconds", "rounds", "timing", "environment", "checksum")
     kept = {name: value for name, value in record.items() if name not in met}
-    kept["flags"] = [flag for flag in record["flags"] if flag != "resumed"]
+    kept["flags"] = [flag for flag in record["flags"] if flag not in ("resumed", "restarted")]
     return kept | {"bytes": {name: size for name, size in record["bytes"].items() if name != "peak"}}
 
 

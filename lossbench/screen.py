@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lossbench.errors import last_line
+
 if TYPE_CHECKING:
     from lossbench.api import RunResult
     from lossbench.check import Finding
@@ -195,7 +197,7 @@ def show_unfinished(result: RunResult) -> int:
     store = Store(result.folder)
     for cell, state in result.unfinished[:20]:
         record = store.read(cell.key)
-        why = f": {_last_line(record['error'])}\n    log: {store.log(cell.key)}" if record else ""
+        why = f": {last_line(record['error'])}\n    log: {store.log(cell.key)}" if record else ""
         click.echo(f"{state}: {cell.title}{why}", err=True)
     if (more := len(result.unfinished) - 20) > 0:
         click.echo(f"… and {more} more; `lossbench status {result.folder}` lists them", err=True)
@@ -227,7 +229,7 @@ def show_status(store: Store) -> int:
         click.echo(f"{stale} records belong to older versions of this suite or its plugins and are not counted.")
     failed = {cell.key: cell for cell in cells if states[cell.key] not in ("done", "missing")}
     for key, cell in failed.items():
-        click.echo(f"{states[key]}: {cell.title}\n    {_last_line(records[key]['error'])}\n    log: {store.log(key)}")
+        click.echo(f"{states[key]}: {cell.title}\n    {last_line(records[key]['error'])}\n    log: {store.log(key)}")
     whole = all(finished(cell, states[cell.key]) for cell in cells)
     return DONE if whole and not outline.missing else UNFINISHED
 
@@ -372,7 +374,3 @@ def amount(value: int | None) -> str:
         if value >= factor:
             return f"{value / factor:.1f} {unit}"
     return f"{value} B"
-
-
-def _last_line(error: str | None) -> str:
-    return (error or "").strip().splitlines()[-1] if (error or "").strip() else ""

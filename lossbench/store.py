@@ -47,9 +47,12 @@ class Store:
     """One run folder."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(root)
+        self.root = Path(root)  # as it was given: what people read
         self.cells, self.logs = self.root / "cells", self.root / "logs"
-        self._staging, self._set_aside, self._claims = (self.root / name for name in ("staging", "set_aside", "claims"))
+        self._place = self.root.absolute()  # where it is, also when a plugin changes the working folder
+        self._cells, self._staging, self._set_aside, self._claims, self._partial = (
+            self._place / name for name in ("cells", "staging", "set_aside", "claims", "partial")
+        )
         self.prepared: Plan | None = None  # what `prepare` last wrote here; plan.json may be another run's by now
 
     # --- the run as a whole
@@ -57,13 +60,13 @@ class Store:
     def prepare(self, suite: Suite, cells: Sequence[Cell]) -> None:
         """Make the folder ready for a run of `cells`, all that the suite means."""
         with self._writing():
-            for folder in (self.cells, self.logs, self._staging, self._claims):
+            for folder in (self._cells, self._place / "logs", self._staging, self._claims):
                 folder.mkdir(parents=True, exist_ok=True)
             planned = [cell.to_json() for cell in cells]
             outline = replace(suite.outline, looks=self._looks(cells))
             plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
-            _write_atomically(self.root / "suite.toml", suite.text.encode())
-            _write_atomically(self.root / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
+            _write_atomically(self._place / "suite.toml", suite.text.encode())
+            _write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
         self.prepared = outline, list(cells)
 
     def _looks(self, cells: Sequence[Cell]) -> dict[str, list[int]]:
@@ -86,7 +89,7 @@ class Store:
         """The outline of the suite and its cells, as of the run's last plan."""
         path = self.root / "plan.json"
         try:
-            plan = json.loads(path.read_bytes())
+            plan = json.loads((self._place / path.name).read_bytes())
             return Outline.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
         except FileNotFoundError:
             raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
@@ -101,7 +104,7 @@ class Store:
         """All sound records by key (as record.json holds them), and what is wrong with every other folder entry."""
         sound, damaged = {}, {}
         try:
-            entries = sorted(os.scandir(self.cells), key=lambda entry: entry.name)
+            entries = sorted(os.scandir(self._cells), key=lambda entry: entry.name)
         except FileNotFoundError:
             return {}, {}
         except OSError as error:
@@ -117,7 +120,7 @@ class Store:
     def read(self, key: str) -> dict[str, Any] | None:
         """The record of one cell, or None when there is none that can be trusted."""
         try:
-            return _sound_record(str(self.cells / key))
+            return _sound_record(str(self._cells / key))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -135,30 +138,39 @@ class Store:
         files["record.json"] = _signed(record.to_json() | {"files": sums})
         with self._writing():
             self._staging.mkdir(parents=True, exist_ok=True)
-            self.cells.mkdir(parents=True, exist_ok=True)
+            self._cells.mkdir(parents=True, exist_ok=True)
             staged = self._staging / f"{key}-{uuid.uuid4().hex[:8]}"
             staged.mkdir()
             for name, content in files.items():
                 _write_durably(staged / name, content)
-            if (self.cells / key).exists():
+            if (self._cells / key).exists():
                 self.set_aside(key)
-            staged.rename(self.cells / key)
-            _sync_folder(self.cells)
+            staged.rename(self._cells / key)
+            _sync_folder(self._cells)
 
     def set_aside(self, name: str) -> Path:
         """Move an entry of cells/ out of the way, for a person to look at; where it went."""
         with self._writing():
             self._set_aside.mkdir(parents=True, exist_ok=True)
             target = self._set_aside / f"{name}-{uuid.uuid4().hex[:8]}"
-            (self.cells / name).rename(target)
-        return target
+            (self._cells / name).rename(target)
+        return self.root / target.relative_to(self._place)
 
-    def checkpoint(self, key: str) -> Path:
-        return self.cells / key / "checkpoint.pt"
+    def checkpoint(self, key: str) -> bytes:
+        """The checkpoint of a finished warm start; StoreError when it is not the one that its record names."""
+        path = self.cells / key / "checkpoint.pt"
+        try:
+            content = (self._cells / key / path.name).read_bytes()
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+        record = self.read(key)
+        if record is None or record["files"].get(path.name) != _checksum(content):
+            raise StoreError(f"{path}: is damaged; run the same command again to make it anew")
+        return content
 
     def correct(self, key: str) -> NDArray[np.bool_]:
         """One bit per test example of a finished cell."""
-        with zipfile.ZipFile(self.cells / key / "correct.npz") as archive:
+        with zipfile.ZipFile(self._cells / key / "correct.npz") as archive:
             bits, total = (
                 _flat(archive.read(f"{name}.npy"), kind) for name, kind in (("bits", "u1"), ("total", "<i8"))
             )
@@ -166,7 +178,7 @@ class Store:
 
     def partial(self, key: str) -> Path:
         """Where a cell in flight keeps its state."""
-        return self.root / "partial" / f"{key}.pt"
+        return self._partial / f"{key}.pt"
 
     def log(self, key: str) -> Path:
         return self.logs / f"{key}.log"
@@ -191,18 +203,22 @@ class Store:
                 yield True
 
     def sweep_staging(self) -> None:
-        """Delete what writers that died left half-written; cells that another run holds are left alone."""
+        """Delete what writers that died left half-written, except for cells that another run holds."""
         for staged in list(self._staging.iterdir()) if self._staging.is_dir() else []:
             with self.claim(staged.name.partition("-")[0]) as ours:
                 if ours:
                     shutil.rmtree(staged, ignore_errors=True)
+        for state in self._partial.glob(".*.pt-*"):
+            with self.claim(state.name[1:].partition(".")[0]) as ours:
+                if ours:
+                    state.unlink(missing_ok=True)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            place = error.filename or self.root
+            place = str(error.filename or self.root).replace(str(self._place), str(self.root), 1)
             raise StoreError(f"{place}: cannot be written ({error.strerror}); finished cells are safe") from error
 
 
@@ -229,10 +245,10 @@ def _seeds(cells: Sequence[Cell]) -> dict[str, int]:
 def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     """The records of a run as a table, one row a cell of its plan that has a record.
 
-    Columns: key, status, error, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind, correct,
-    total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes), those of
-    GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, flags, options (a dict), and the curve, angles,
-    rounds and timing as they were recorded. A cell that two experiments share gives a row to each.
+    Columns: key, status, error, cause, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind,
+    correct, total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes),
+    those of GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, flags, options (a dict), and the curve,
+    angles, rounds and timing as they were recorded. A cell that two experiments share gives a row to each.
     """
     store = Store(run_dir)
     return tabulated(store.plan()[1], store.scan()[0])
@@ -251,6 +267,7 @@ _COLUMNS = [
         "key",
         "status",
         "error",
+        "cause",
         "experiment",
         "task",
         "dataset",
@@ -276,6 +293,7 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
     row = {
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
         **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment")},
+        "cause": record.get("cause"),  # older records have none
         **cell.summary(),  # of the plan: the record may have been made when the suite was written otherwise
         "rounds": _relabelled(record, cell, record["rounds"]),
         "timing": record["timing"] | {"phases": _relabelled(record, cell, record["timing"].get("phases", {}))},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
 import math
 import os
@@ -30,6 +32,7 @@ from lossbench.trainee import Trainee, build
 
 CURVE_POINTS = 40  # of the training loss; the mean over the steps between two points
 ANGLE_SAMPLE = 10_000  # training images whose angles are measured
+STATE_FORMAT = b"lossbench-state-1"  # of the file of a cell in flight; another number when what it holds changes
 
 
 class DivergedError(ArithmeticError):
@@ -49,28 +52,54 @@ class Outcome:
     checkpoint: bytes | None = None
 
 
+class DamagedError(ValueError):
+    """A kept state that must not be used; its text says why."""
+
+
 @dataclass(frozen=True)
 class Partial:
-    """Where a long cell keeps its state every so many seconds, so that it can go on after an interruption."""
+    """Where the cell `key` keeps its state every so many seconds, so that it can go on after an interruption.
+
+    The file is one line (format, key, sha256 of the key and of what follows) and a .pt file.
+    """
 
     path: Path
+    key: str
     every: float = 60.0
 
     def read(self) -> dict[str, Any] | None:
-        """The state that an earlier process left; None when there is none that can be read."""
-        try:
-            state: dict[str, Any] = torch.load(self.path, weights_only=True)
-        except Exception:  # absent, or damaged in one of torch's many ways: the cell begins anew
+        """The state that an earlier process left, None when there is none; DamagedError if it is not as it was left."""
+        if not self.path.exists():
             return None
+        if not self.path.is_file():
+            raise DamagedError("it is not a file")
+        try:
+            header, _, content = self.path.read_bytes().partition(b"\n")
+            if not header.startswith(STATE_FORMAT + b" "):
+                raise DamagedError("it is not in the format of this version")
+            if header != self._header(content):
+                raise DamagedError("it belongs to another cell, or was altered")
+            state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+        except DamagedError:
+            raise
+        except Exception as error:  # the disk, or one of torch's many ways to fail
+            raise DamagedError(f"it cannot be read: {error}") from error
         return state
+
+    def _header(self, content: bytes) -> bytes:
+        digest = hashlib.sha256(self.key.encode() + b"\n" + content).hexdigest()
+        return b" ".join([STATE_FORMAT, self.key.encode(), digest.encode()])
 
     def write(self, state: dict[str, Any]) -> None:
         """Replace the file by one rename. A disk that is full costs the checkpoint, not the cell."""
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        content = buffer.getvalue()
         staged = self.path.with_name(f".{self.path.name}-{os.getpid()}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with staged.open("wb") as handle:
-                torch.save(state, handle)
+                handle.write(self._header(content) + b"\n" + content)
                 handle.flush()
                 os.fsync(handle.fileno())
             staged.replace(self.path)
@@ -88,7 +117,7 @@ class Course:
     curve: list[dict[str, float]] = field(default_factory=list)
     window: list[Tensor] = field(default_factory=list)
     step_seconds: list[float] = field(default_factory=list)
-    resumed: bool = False
+    flags: tuple[str, ...] = ()  # resumed, or restarted: a kept state was damaged
 
     def state(self) -> dict[str, Any]:
         return {"done": self.done, "curve": self.curve, "window": [value.cpu() for value in self.window]}
@@ -129,7 +158,7 @@ def run(
         bytes=measure.ledger(trainee.backbone, trainee.loss, trainee.optimizer),
         environment=environment,
         digest=measure.parameter_digest(trainee.backbone, trainee.loss),
-        flags=("resumed",) if course.resumed else (),
+        flags=course.flags,
     )
     if cell.kind == "warm":
         checkpoint = io.BytesIO()
@@ -161,9 +190,8 @@ def train(trainee: Trainee, batches: Batches, cell: Cell, dataset: Dataset, part
     if begin := getattr(trainee.loss, "begin", None):
         begin(schedule.steps)
     first = trainee.step
-    if partial and (kept := partial.read()):
-        trainee.restore(kept["trainee"])
-        course = Course(**kept["course"], resumed=True)
+    if partial:
+        course = _resumed(partial, trainee, schedule.steps)
     saved = time.monotonic()
     points = _points(schedule.steps, CURVE_POINTS)
     evaluated = _points(schedule.steps, schedule.evaluations)
@@ -188,6 +216,35 @@ def train(trainee: Trainee, batches: Batches, cell: Cell, dataset: Dataset, part
             partial.write({"trainee": trainee.checkpoint(), "course": course.state()})
             saved = time.monotonic()
     return course
+
+
+def _resumed(partial: Partial, trainee: Trainee, steps: int) -> Course:
+    """The course of an earlier process, with the trainee as it was then; else, or if that is damaged, a new one."""
+    try:
+        kept = partial.read()
+        if kept is None:
+            return Course()
+        _check(kept, trainee, steps)
+    except DamagedError as error:
+        print(f"the kept state {partial.path.name} is not used: {error}; the cell begins anew", flush=True)
+        with contextlib.suppress(OSError):
+            partial.path.unlink()
+        return Course(flags=("restarted",))
+    trainee.restore(kept["trainee"])
+    return Course(**kept["course"], flags=("resumed",))
+
+
+def _check(kept: dict[str, Any], trainee: Trainee, steps: int) -> None:
+    """Refuse a state that this trainee cannot go on from, before any of it is used."""
+    try:
+        done, step = kept["course"]["done"], kept["trainee"]["step"]
+        same = kept["course"].keys() == Course().state().keys() and trainee.fits(kept["trainee"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedError("it is not the state of a cell") from error
+    if not same:
+        raise DamagedError("its tensors are not those of this cell")
+    if not 0 < done < steps or step != trainee.step + done:
+        raise DamagedError(f"it is at step {step} after {done} of {steps} steps")
 
 
 def _close_window(course: Course, trainee: Trainee, step: int) -> None:

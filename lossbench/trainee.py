@@ -89,6 +89,22 @@ class Trainee:
             "step": self.step,
         }
 
+    def fits(self, checkpoint: dict[str, Any]) -> bool:
+        """Whether `restore` would find every tensor that this trainee has, in its shape and type, and no other."""
+        shapes = {name: tensor.shape for name, tensor in self.named_parameters()}
+        kept: dict[str, dict[str, Any]] = checkpoint["optimizer"]
+        return (
+            _form(self.backbone.state_dict()) == _form(checkpoint["backbone"])
+            and _form(self.loss.state_dict()) == _form(checkpoint["loss"])
+            and shapes.keys() == kept.keys()
+            and all(
+                value.shape == shapes[name]
+                for name, state in kept.items()
+                for value in state.values()
+                if isinstance(value, Tensor) and value.ndim  # a count of steps has no dimension
+            )
+        )
+
     def restore(self, checkpoint: dict[str, Any]) -> None:
         """Go on from a checkpoint of this very cell."""
         self.backbone.load_state_dict(checkpoint["backbone"])
@@ -143,6 +159,10 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def _form(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: (value.shape, value.dtype) if isinstance(value, Tensor) else None for name, value in state.items()}
 
 
 def _placed(state: dict[str, Any], device: str) -> dict[str, Any]:

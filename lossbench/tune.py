@@ -2,7 +2,8 @@
 
 A trial counts when all its seeds finished; the one with the best mean accuracy on the held-out images wins, of equal
 ones the earliest, so that a loss stays as it is written unless something is better. Every point of the grid (a dataset,
-a width) chooses for itself.
+a width) chooses for itself. A trial that diverged, or whose plugin raised, has lost; one that was killed or ran out of
+memory, time or disk has not been tried yet, and nothing is chosen before it has.
 """
 
 from __future__ import annotations
@@ -36,17 +37,23 @@ class Trial:
     number: int
     setting: Setting  # its loss has the label of the loss that is tuned
     accuracies: list[float] = field(default_factory=list)  # in percent, of the seeds that finished
-    lost: int = 0  # seeds that ended otherwise
+    lost: int = 0  # seeds that ended otherwise, as they would again
+    disturbed: int = 0  # seeds that the environment ended: killed, out of memory or time, disk full
     missing: int = 0  # seeds without a record
 
     @property
     def mean(self) -> float | None:
         """On the held-out images; None where a seed did not finish: a mean over survivors would flatter it."""
-        return None if self.lost or self.missing else sum(self.accuracies) / len(self.accuracies)
+        return None if self.lost or self.left else sum(self.accuracies) / len(self.accuracies)
+
+    @property
+    def left(self) -> int:
+        """Seeds that are to be trained before anything is chosen."""
+        return self.disturbed + self.missing
 
 
 def tried(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> dict[Place, list[Trial]]:
-    """The trials of every loss and point, in their order; of a record only `status` and `accuracy` are asked."""
+    """The trials of every loss and point, in their order; a record is asked for `status`, `cause` and `accuracy`."""
     found: dict[Place, dict[int, Trial]] = {}
     for cell in (cell for cell in cells if cell.kind == "trial"):
         label, number = cell.tried
@@ -58,6 +65,8 @@ def tried(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> di
             trial.missing += 1
         elif record["status"] == "done":
             trial.accuracies.append(record["accuracy"])
+        elif record.get("cause") == "environment":
+            trial.disturbed += 1
         else:
             trial.lost += 1
     return {place: [mine[number] for number in sorted(mine)] for place, mine in found.items()}
@@ -65,7 +74,7 @@ def tried(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> di
 
 def complete(trials: Sequence[Trial]) -> bool:
     """Whether every trial has ended, well or not: before that nothing is chosen."""
-    return not any(trial.missing for trial in trials)
+    return not any(trial.left for trial in trials)
 
 
 def winner(trials: Sequence[Trial]) -> Trial | None:
@@ -92,11 +101,20 @@ def without_setting(cells: Sequence[Cell], records: Mapping[str, Mapping[str, An
             yield f"not tuned: {where}: none of its {len(trials)} trials finished, so it is left out of {named(place)}"
 
 
-def waiting(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> str:
-    """A sentence where some trials have not been run, as a filter or an interruption leaves them; else nothing."""
+def waiting(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence where trials have not been run, as a filter leaves them, and one where the environment ended some."""
     found = tried(cells, records).values()
-    left = sum(not complete(trials) for trials in found)
-    return f"{left} of {len(found)} losses and points have trials left to run: not tuned yet" if left else ""
+    missing = sum(any(trial.missing for trial in trials) for trials in found)
+    disturbed = sum(any(trial.disturbed for trial in trials) for trials in found)
+    if missing:
+        yield f"{missing} of {len(found)} losses and points have trials left to run: not tuned yet"
+    if disturbed:
+        trials = sum(trial.disturbed > 0 for trials in found for trial in trials)
+        yield (
+            f"{trials} trial{'s were' if trials > 1 else ' was'} lost to the environment (killed, out of memory or "
+            f"time, disk full): {disturbed} of {len(found)} losses and points not tuned yet; run again with "
+            "--retry-failed"
+        )
 
 
 def named(place: Place) -> str:

@@ -23,7 +23,11 @@ ENDS = {
     "crashes": ("import ctypes; ctypes.string_at(0)", "failed", "SIGSEGV"),
     "turns_nan": ("value = value * float('nan')", "diverged", "step 0"),
     "lacks_memory": ("raise MemoryError('too big')", "oom", "too big"),
+    "finds_disk_full": ("raise OSError(28, 'No space left on device')", "failed", "No space left"),
 }
+
+CAUSES = {"raises": "plugin", "exits": "plugin", "is_killed": "environment", "crashes": "plugin", "turns_nan": None}
+CAUSES |= {"lacks_memory": "environment", "finds_disk_full": "environment"}
 
 
 def records(folder: Path) -> dict[str, dict]:
@@ -77,17 +81,18 @@ def test_every_end_of_a_cell_is_a_status_and_the_others_finish(tmp_path, lossben
     for name, (_, status, why) in ENDS.items():
         assert found[name]["status"] == status, found[name]["error"]
         assert why in found[name]["error"]
+        assert found[name]["cause"] == CAUSES[name]
         assert f"{status}: digits  {name}" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert "log:" in ran.stderr
-    assert "6 failed" not in (tmp_path / "reports" / "summary.md").read_text()
-    assert "4 failed, 1 oom" in (tmp_path / "reports" / "summary.md").read_text()
+    assert "7 failed" not in (tmp_path / "reports" / "summary.md").read_text()
+    assert "5 failed, 1 oom" in (tmp_path / "reports" / "summary.md").read_text()
 
     again = lossbench("run", suite, "--no-report")
     assert again.returncode == 1
-    assert "7 already there, 0 to train" in again.stderr
+    assert "8 already there, 0 to train" in again.stderr
     retried = lossbench("run", suite, "--no-report", "--retry-failed")
-    assert "5 to train" in retried.stderr  # a diverged cell is a result, not a failure
+    assert "6 to train" in retried.stderr  # a diverged cell is a result, not a failure
 
 
 def test_a_failed_warm_start_fails_those_that_need_it_and_no_others(tmp_path, lossbench):
@@ -114,6 +119,7 @@ def test_a_cell_that_hangs_is_killed_with_all_it_started(tmp_path, lossbench):
     assert ran.returncode == 1
     found = {record["label"]: record["status"] for record in records(tmp_path / "runs/small").values()}
     assert found == {"softmax": "done", "hangs": "timeout"}
+    assert {record["cause"] for record in records(tmp_path / "runs/small").values()} == {None, "environment"}
     wait_until(lambda: not alive(int(marker.read_text())), 10)
 
 

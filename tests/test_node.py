@@ -122,6 +122,10 @@ def test_another_attempt_goes_on_from_the_state_that_was_sent(tmp_path):
     *_, resumed = node.work(*asked(cell, registry), partial=states[-1]["partial"])
     assert "resumed" in resumed["record"]["flags"] and "resumed" not in whole["record"]["flags"]
     assert result(resumed["record"]) == result(whole["record"])
+    damaged = states[-1]["partial"][:-9] + bytes(9)  # on its way
+    *_, restarted = node.work(*asked(cell, registry), partial=damaged)
+    assert restarted["record"]["flags"] == ["restarted"] and "begins anew" in restarted["log"]
+    assert result(restarted["record"]) == result(whole["record"])
 
 
 def test_whoever_stops_the_task_stops_the_cell(tmp_path, scratch):

@@ -9,13 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, write_loss
+from conftest import SMALL, command, write_loss
 from test_engine import processes_of, records, results, wait_until, write_suite
 
 from lossbench import train
 from lossbench.data import data_folder
 from lossbench.plan import plan
 from lossbench.schema import result
+from lossbench.store import Store
 
 
 class InterruptedHere(Exception):  # noqa: N818  # it is no error
@@ -30,7 +31,7 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
     text = text.replace("steps = 6, batch = 16", "steps = 30, batch = 16, evaluations = 3")
     cell = next(cell for cell in plan(read_suite(text)) if cell.loss.name == loss)
     whole = train.run(cell, registry, data_folder())
-    partial = train.Partial(tmp_path / "state.pt", every=0)
+    partial = train.Partial(tmp_path / "state.pt", cell.key, every=0)
     step = train.Batches.at
 
     def interrupted(batches, number):
@@ -41,7 +42,7 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
     with monkeypatch.context() as patched, pytest.raises(InterruptedHere):
         patched.setattr(train.Batches, "at", interrupted)
         train.run(cell, registry, data_folder(), partial=partial)
-    assert torch.load(partial.path, weights_only=True)["course"]["done"] == 17
+    assert partial.read()["course"]["done"] == 17
     steps = []
     monkeypatch.setattr(train.Batches, "at", lambda batches, number: steps.append(number) or step(batches, number))
     resumed = train.run(cell, registry, data_folder(), partial=partial)
@@ -51,17 +52,122 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
     assert np.array_equal(resumed.correct, whole.correct)
 
 
-def test_a_damaged_state_is_not_trusted(tmp_path, read_suite, registry):
-    cell = plan(read_suite(SMALL))[0]
-    (tmp_path / "state.pt").write_bytes(b"half a checkpoint")
-    found = train.run(cell, registry, data_folder(), partial=train.Partial(tmp_path / "state.pt"))
-    assert found.record.flags == ()
+@pytest.fixture
+def kept(tmp_path, read_suite, registry, monkeypatch):
+    """A cell of 30 steps that was stopped after 17, and where its state is."""
+    cell = plan(read_suite(SMALL.replace("steps = 6", "steps = 30")))[0]
+    partial = train.Partial(tmp_path / "kept" / "state.pt", cell.key, every=0)
+    step = train.Batches.at
+
+    def interrupted(batches, number):
+        if number == 17:
+            raise InterruptedHere
+        return step(batches, number)
+
+    with monkeypatch.context() as patched, pytest.raises(InterruptedHere):
+        patched.setattr(train.Batches, "at", interrupted)
+        train.run(cell, registry, data_folder(), partial=partial)
+    return cell, partial
+
+
+def test_a_kept_state_with_any_bit_flipped_is_not_read(kept):
+    _, partial = kept
+    sound = partial.path.read_bytes()
+    assert partial.read()["course"]["done"] == 17
+    rng = np.random.default_rng(0)
+    bits = [*range(8 * 100), *rng.choice(8 * len(sound), 300, replace=False).tolist()]  # the header, and 300 anywhere
+    for bit in bits:
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << bit % 8
+        partial.path.write_bytes(damaged)
+        with pytest.raises(train.DamagedError):
+            partial.read()
+    partial.path.write_bytes(sound)
+    assert partial.read()["course"]["done"] == 17
+
+
+def _signed(partial: train.Partial, **changed) -> None:
+    """Write the state of a cell with some of it changed, checksum and all."""
+    state = partial.read()
+    for place, value in changed.items():
+        *parts, last = place.split("__")
+        inner = state
+        for part in parts:
+            inner = inner[part]
+        inner[last] = value
+    partial.write(state)
+
+
+DAMAGES = {
+    "empty": lambda partial: partial.path.write_bytes(b""),
+    "truncated": lambda partial: partial.path.write_bytes(partial.path.read_bytes()[:-1]),
+    "longer": lambda partial: partial.path.write_bytes(partial.path.read_bytes() + b"\0"),
+    "nonsense": lambda partial: partial.path.write_bytes(b"half a checkpoint"),
+    "of an older version": lambda partial: torch.save(partial.read(), partial.path),
+    "of another cell": lambda partial: train.Partial(partial.path, "f" * 20).write(partial.read()),
+    "a folder": lambda partial: (partial.path.unlink(), partial.path.mkdir()),
+    "without a part": lambda partial: _signed(partial, course={}),
+    "of another shape": lambda partial: _signed(partial, trainee__loss__weight=torch.zeros(3, 8)),
+    "of another type": lambda partial: _signed(partial, trainee__loss__weight=torch.zeros(10, 8).double()),
+    "with another tensor": lambda partial: _signed(partial, trainee__loss__more=torch.zeros(3)),
+    "without momentum": lambda partial: _signed(partial, trainee__optimizer={}),
+    "beyond the end": lambda partial: _signed(partial, course__done=30),
+    "at another step": lambda partial: _signed(partial, trainee__step=16),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_is_not_trusted_and_the_cell_says_so(kept, registry, capsys, damage):
+    cell, partial = kept
+    DAMAGES[damage](partial)
+    found = train.run(cell, registry, data_folder(), partial=train.Partial(partial.path, cell.key))
+    assert found.record.flags == ("restarted",)
+    assert "the kept state state.pt is not used: it" in capsys.readouterr().out
+    assert not partial.path.is_file()
     assert result(found.record.to_json()) == result(train.run(cell, registry, data_folder()).record.to_json())
+
+
+def test_a_run_that_was_killed_and_its_state_damaged_comes_to_the_same_bits_and_says_so(tmp_path, lossbench):
+    text = SMALL.replace("seeds = 2", "seeds = 1").replace("steps = 6", "steps = 1500")
+    suite = write_suite(tmp_path, text.replace('losses = ["softmax", "w_softmax"]', 'losses = ["softmax"]'))
+    arguments = ["run", suite, "--no-report", "--checkpoint", "0.1s", "--out"]
+    run = subprocess.Popen(command(*arguments, "killed"), cwd=tmp_path, stderr=subprocess.DEVNULL)
+    wait_until(lambda: list(tmp_path.glob("killed/partial/*.pt")) or run.poll() is not None)
+    run.kill()
+    run.wait()
+    wait_until(lambda: not processes_of(tmp_path), 20)
+    (state,) = (tmp_path / "killed/partial").glob("[!.]*.pt")
+    content = bytearray(state.read_bytes())
+    content[len(content) // 2] ^= 1
+    state.write_bytes(content)
+    stale = state.with_name(f".{state.name}-99999")
+    stale.write_bytes(b"half")
+    resumed = lossbench(*arguments, "killed", "-q")
+    assert resumed.returncode == 0
+    said = "digits  softmax  M=8 C=10 seed=0: its kept state was damaged, so it was trained from the beginning"
+    assert resumed.stderr == f"lossbench: {said}\n"
+    (record,) = records(tmp_path / "killed").values()
+    assert record["flags"] == ["restarted"]
+    assert "begins anew" in lossbench("logs", record["key"], "--run", "killed").stdout
+    assert list((tmp_path / "killed/partial").iterdir()) == []
+    assert lossbench(*arguments, "whole", "-q").returncode == 0
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+
+
+def test_half_written_states_are_swept_but_not_those_of_a_cell_that_another_run_holds(tmp_path):
+    store = Store(tmp_path)
+    store.partial("x").parent.mkdir()
+    for name in (".aaaa.pt-1", ".bbbb.pt-2", "cccc.pt"):
+        (tmp_path / "partial" / name).write_bytes(b"half")
+    with store.claim("bbbb") as ours:
+        assert ours
+        Store(tmp_path).sweep_staging()
+    assert {path.name for path in (tmp_path / "partial").iterdir()} == {".bbbb.pt-2", "cccc.pt"}
 
 
 def test_a_cell_shorter_than_a_minute_keeps_no_state(tmp_path, read_suite, registry):
     cell = plan(read_suite(SMALL))[0]
-    train.run(cell, registry, data_folder(), partial=train.Partial(tmp_path / "state.pt"))
+    train.run(cell, registry, data_folder(), partial=train.Partial(tmp_path / "state.pt", cell.key))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,18 @@ def test_a_foreign_file_among_the_cells_is_named(store):
     moved = store.set_aside("notes.txt")
     assert moved.read_text() == "hello"
     assert store.scan() == ({}, {})
+
+
+def test_a_checkpoint_that_is_not_the_one_of_its_record_is_refused(store, suite_and_cells):
+    cell = replace(suite_and_cells[1][0], kind="warm", key="")
+    store.write(Record(cell, "done"), checkpoint=b"weights")
+    assert store.checkpoint(cell.key) == b"weights"
+    (store.cells / cell.key / "checkpoint.pt").write_bytes(b"wEights")
+    with pytest.raises(StoreError, match=r"checkpoint\.pt: is damaged"):
+        store.checkpoint(cell.key)
+    (store.cells / cell.key / "checkpoint.pt").unlink()
+    with pytest.raises(StoreError, match=r"checkpoint\.pt: cannot be read"):
+        store.checkpoint(cell.key)
 
 
 def test_replacing_a_record_keeps_the_old_one_aside(store, suite_and_cells):

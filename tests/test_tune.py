@@ -210,7 +210,9 @@ def test_nothing_is_chosen_for_a_loss_before_all_its_trials_have_ended(read_suit
     del records[held_back.key]
     tuned = tune.with_tuned(suite, plan(suite), records).experiments[-1]
     assert {label for _, _, label in tuned.settings} == {"softmax", "cosface[s=16.0]"}
-    assert tune.waiting(plan(suite), records) == "1 of 3 losses and points have trials left to run: not tuned yet"
+    assert list(tune.waiting(plan(suite), records)) == [
+        "1 of 3 losses and points have trials left to run: not tuned yet"
+    ]
     assert tune.with_tuned(suite, plan(suite), {}) == suite
 
 

@@ -139,6 +139,42 @@ def test_what_retried_trials_choose_is_trained_by_the_same_command(tmp_path):
     assert frame[frame["experiment"] == "digits-tuned"].groupby("label").size().to_dict() == {"mine": 2, "softmax": 2}
 
 
+def test_tuning_waits_for_trials_that_were_killed_and_says_so(tmp_path, lossbench):
+    storm = tmp_path / "storm"
+    kill = f'if level_is_tried and os.path.exists("{storm}"): os.kill(os.getpid(), signal.SIGKILL)'
+    path = write_loss(tmp_path, "mine", kill.replace("level_is_tried", "self.level > 1.5"))
+    text = path.read_text().replace("self.calls = 0", "self.calls, self.level = 0, level if features else 0")
+    # Only a trial whose level is high is struck, and not in the preflight, which has two examples.
+    path.write_text(
+        text.replace("if self.level", "if len(labels) > 2 and self.level") + 'RANGES = {"level": (1.0, 2.0)}\n'
+    )
+    (tmp_path / "suite.toml").write_text(SMALL.replace('"w_softmax"]', '"mine"]') + "\n[tune]\ntrials = 4\n")
+    storm.touch()
+    struck = lossbench("run", "suite.toml", "--out", "run")
+    assert struck.returncode == 1
+    frame = load_records(tmp_path / "run")
+    lost = frame[frame["status"] != "done"]
+    assert (
+        set(lost["kind"]) == {"trial"} and set(lost["status"]) == {"failed"} and set(lost["cause"]) == {"environment"}
+    )
+    trials = lost["label"].nunique()
+    assert 0 < trials < 4  # some trials finished, and still nothing is chosen
+    words = f"{trials} trial{'s were' if trials > 1 else ' was'} lost to the environment"
+    said = f"{words} (killed, out of memory or time, disk full): 1 of 2 losses and points not tuned yet; run again with"
+    assert f"lossbench: {said} --retry-failed\n" in struck.stderr
+    assert frame[frame["experiment"] == "digits-tuned"]["label"].unique().tolist() == ["softmax"]
+    row = analyse([tmp_path / "run"]).tuning.set_index("loss").loc["mine"]
+    assert (row["chosen"], row["failed"], row["left"]) == ("", 0, trials)
+    storm.unlink()
+    again = lossbench("run", "suite.toml", "--out", "run", "--no-report")
+    assert again.returncode == 1 and said in again.stderr
+    retried = lossbench("run", "suite.toml", "--out", "run", "--retry-failed")
+    assert retried.returncode == 0, retried.stderr
+    assert "environment" not in retried.stderr
+    frame = load_records(tmp_path / "run")
+    assert frame[frame["experiment"] == "digits-tuned"].groupby("label").size().to_dict() == {"mine": 2, "softmax": 2}
+
+
 def test_diverged_trials_are_answers_and_not_failures_of_a_run(read_suite, tmp_path):
     suite = read_suite(TUNED)
     run = write_run(suite, tmp_path / "run", lambda cell: Truth(status="diverged") if cell.kind == "trial" else Truth())

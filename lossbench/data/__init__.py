@@ -98,7 +98,7 @@ def _done(plugin: Plugin, registry: Registry, job: dict[str, Any], progress: cac
 
 def done_apart(plugin: Plugin, job: Mapping[str, Any], progress: cache.Progress) -> Any:
     """Load a dataset, to count its classes or to prepare its arrays."""
-    root = Path(job["root"])
+    root, folder = Path(job["root"]), Path(job.get("folder", "")).absolute()  # before a plugin changes the folder
     own = {name: plugin.own[name].parse(value) if name in plugin.own else value for name, value in job["own"].items()}
     loaded: Dataset = plugin.load()(root, **own)
     if job["task"] == "count":
@@ -106,7 +106,7 @@ def done_apart(plugin: Plugin, job: Mapping[str, Any], progress: cache.Progress)
     # A file that the plugin or an option names counts as a source, whether or not `load` says so.
     sources = dict.fromkeys((*loaded.sources, *plugin.data_files(own, root)))
     loaded = replace(loaded, sources=tuple(sources))
-    cache.prepare(loaded, Path(job["folder"]), size=job["size"], gray=job["gray"], progress=progress)
+    cache.prepare(loaded, folder, size=job["size"], gray=job["gray"], progress=progress)
     return True
 
 

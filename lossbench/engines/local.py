@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +19,7 @@ from lossbench.engines.servers import Server, Servers
 from lossbench.errors import LossbenchError
 from lossbench.guard import descendants, end_tree, how_it_ended
 from lossbench.registry import Registry
-from lossbench.schema import Cell, Record, Status
+from lossbench.schema import Cause, Cell, Record, Status
 from lossbench.store import Store
 
 STEP_SECONDS = 120.0  # for a plugin to be built and run once before anything trains
@@ -232,7 +234,9 @@ class _Scheduler:
         gpu = self.free_gpus.pop(0) if cell.device != "cpu" else None
         self.running[cell.key] = _Running(cell, claim, time.monotonic(), gpu=gpu)
         if cell.warm and not self.is_done(cell.warm_cell().key):
-            self.finish(cell.key, "failed", f"its warm start ({cell.warm_cell().key}) did not finish")
+            warm = cell.warm_cell().key
+            cause: Cause = (self.store.read(warm) or {"cause": "environment"}).get("cause") or "plugin"
+            self.finish(cell.key, "failed", f"its warm start ({warm}) did not finish", cause)
             return
         self.servers.submit(cell.key, self.store.log(cell.key), {**self.job, "cell": cell.to_json(), "gpu": gpu})
         self.on_event(Event("started", cell))
@@ -248,7 +252,8 @@ class _Scheduler:
         elif killed := self.running[key].killed:
             self.finish(key, *killed)
         else:
-            self.finish(key, "failed", f"{_died(event['exit'])}; its log: {self.store.log(key)}")
+            problem = f"{_died(event['exit'])}; its log: {self.store.log(key)}"
+            self.finish(key, "failed", problem, _cause(event["exit"]))
 
     def enforce_limits(self) -> None:
         """Kill what takes too long or holds too much memory, with all that it has started."""
@@ -262,12 +267,12 @@ class _Scheduler:
             if running.killed:
                 end_tree(running.pid)
 
-    def finish(self, key: str, status: Status, problem: str) -> None:
+    def finish(self, key: str, status: Status, problem: str, cause: Cause = "environment") -> None:
         """Account for a cell whose process is gone; the dead cannot write, so their record is written here."""
         running = self.running[key]
         record = self.store.read(key)
         if record is None:
-            self.store.write(Record(running.cell, status, error=problem))
+            self.store.write(Record(running.cell, status, problem, cause))
             record = self.store.read(key)
         del self.running[key]
         if running.gpu is not None:
@@ -304,7 +309,15 @@ def memory_below(warden: int) -> int:
     return total
 
 
+def _cause(code: int) -> Cause:
+    """Who ended a process: its own code, which exited or crashed, or somebody else, who killed it."""
+    crashes = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS)
+    return "plugin" if code != os.EX_IOERR and (code >= 0 or -code in crashes) else "environment"
+
+
 def _died(code: int) -> str:
+    if code == os.EX_IOERR:
+        return "its record could not be written, or its warm start not be read"
     if code < 0:
         return f"its process was {how_it_ended(code)}"
     return f"its process ended with {how_it_ended(code)} before it had a result"

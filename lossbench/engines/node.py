@@ -170,7 +170,7 @@ def _result(key: str, store: Store, paths: Mapping[str, str]) -> Message:
     return {
         "record": record,
         "correct": store.correct(key) if "correct.npz" in record["files"] else None,
-        "checkpoint": store.checkpoint(key).read_bytes() if "checkpoint.pt" in record["files"] else None,
+        "checkpoint": store.checkpoint(key) if "checkpoint.pt" in record["files"] else None,
         "unfinished": store.partial(key).is_file(),  # it can go on from the state that was passed on
         "log": log,
     }

@@ -59,7 +59,7 @@ def execute(
     shared = {
         "run": uuid.uuid4().hex,
         "plugins": node.pack(registry),
-        "folders": [str(folder) for folder in registry.folders],
+        "folders": [str(folder.absolute()) for folder in registry.folders],
         "identity": node.identity(),
     }
     fleet = _Fleet(cluster, store, cluster.ray.put(shared))
@@ -192,7 +192,7 @@ class _Scheduler(local._Scheduler):
         """Put a cell's record, as the node sent it, into the store."""
         key = self.fleet.flights[stream].key
         record = Record.from_json(message["record"])
-        self.store.log(key).write_text(message["log"])
+        self.store.log(key).write_text(message["log"], errors="backslashreplace")
         if (record.error or "").startswith("its process was killed by SIGKILL"):
             # Nobody but the system (short of memory), a person or the plugin itself does that: the first two may not
             # do it elsewhere.

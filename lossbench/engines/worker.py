@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lossbench.engines.preflight import preflight, probe
+from lossbench.errors import LossbenchError, StoreError
 from lossbench.registry import Registry
-from lossbench.schema import Cell, Record, Status
+from lossbench.schema import Cause, Cell, Record, Status
 from lossbench.store import Store
 
 if TYPE_CHECKING:
@@ -26,10 +28,12 @@ ASIDE: dict[str, Callable[[list[Cell], Registry, Path, Begin], Any]] = {"preflig
 
 def work(job: dict[str, Any]) -> int:
     """Do one job; the exit code of its process."""
-    registry = Registry(Path(folder) for folder in job["plugins"])
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names may be no Unicode
+    # Absolute from the start: plugins may change the working folder.
+    registry, data = Registry(Path(folder).absolute() for folder in job["plugins"]), Path(job["data"]).absolute()
     if job["task"] in ASIDE:
         cells, begin = [Cell.from_json(cell) for cell in job["cells"]], Path(job["step"]).write_text
-        reply = json.dumps(ASIDE[job["task"]](cells, registry, Path(job["data"]), begin))
+        reply = json.dumps(ASIDE[job["task"]](cells, registry, data, begin))
         Path(job["reply"]).write_text(reply)
         return 0
     cell, store = Cell.from_json(job["cell"]), Store(job["store"])
@@ -37,9 +41,13 @@ def work(job: dict[str, Any]) -> int:
         os.environ["CUDA_VISIBLE_DEVICES"] = job["gpu"]  # before CUDA wakes: this process sees its own GPU alone
     if job["memory"]:
         _limit_memory(job["memory"])
-    warm = store.checkpoint(cell.warm_cell().key).read_bytes() if cell.warm else None
-    outcome = outcome_of(cell, registry, Path(job["data"]), warm, store.partial(cell.key), job["checkpoint"])
-    store.write(outcome.record, outcome.correct, outcome.checkpoint)
+    try:
+        warm = store.checkpoint(cell.warm_cell().key) if cell.warm else None
+        outcome = outcome_of(cell, registry, data, warm, store.partial(cell.key), job["checkpoint"])
+        store.write(outcome.record, outcome.correct, outcome.checkpoint)
+    except StoreError as error:
+        print(error)
+        return os.EX_IOERR
     store.partial(cell.key).unlink(missing_ok=True)
     return 0
 
@@ -54,12 +62,15 @@ def outcome_of(
     from lossbench import measure, train
 
     try:
-        return train.run(cell, registry, data, warm, train.Partial(partial, every) if partial else None)
+        return train.run(cell, registry, data, warm, train.Partial(partial, cell.key, every) if partial else None)
     except Exception as error:
         traceback.print_exc()
         status: Status = "oom" if _out_of_memory(error) else "failed"
+        # A full disk is an OSError; ours say that data or plugins changed or cannot be read.
+        outside = status == "oom" or isinstance(error, OSError | LossbenchError)
+        cause: Cause = "environment" if outside else "plugin"
         text = "".join(traceback.format_exception(error))
-        return train.Outcome(Record(cell, status, error=text, environment=measure.environment(cell.threads)))
+        return train.Outcome(Record(cell, status, text, cause, environment=measure.environment(cell.threads)))
 
 
 def _limit_memory(size: int) -> None:

@@ -13,7 +13,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +29,29 @@ if TYPE_CHECKING:
     from lossbench.store import Plan
 
 
+MAIN_FILES = ("summary.md", "report.html", "report.json")
+
+
 @dataclass(frozen=True)
 class Report:
     """A report that was written: what it says, and its files by name."""
 
     sections: Sequence[Section]
     files: dict[str, Path]
+
+
+def check_folder(out: str | os.PathLike[str]) -> None:
+    """Refuse a folder into which no report can be written, before a run that takes hours; nothing is left there."""
+    out = Path(out)
+    nearest = next(folder for folder in (out, *out.parents) if os.path.lexists(folder))
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".lossbench-", dir=nearest) as trial:
+            trial.write(b"a report will follow")
+        for name in MAIN_FILES:
+            if (out / name).is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{name} is a directory")
+    except OSError as error:
+        raise StoreError(f"{out}: no report can be written there ({error.strerror}); choose another folder") from error
 
 
 def write(
@@ -89,12 +108,17 @@ def rendered(
     results = analyse(runs, plans)
     parts = sections(results)
     files: dict[str, bytes] = {
-        "summary.md": render.markdown(results, parts).encode(),
-        "report.html": render.html(results, parts).encode(),
+        "summary.md": _encoded(render.markdown(results, parts)),
+        "report.html": _encoded(render.html(results, parts)),
         **data.files(results, parts),
     }
     for figure in render.figures(parts):
         files[f"figures/{figure.name}.svg"] = figure.svg.encode()
         files |= {f"figures/{figure.name}.{kind}": figure.saved(kind) for kind in formats if figure.saved}
-    files |= {f"tables/{name}": text.encode() for name, text in tex.documents(parts).items()}
+    files |= {f"tables/{name}": _encoded(text) for name, text in tex.documents(parts).items()}
     return parts, files
+
+
+def _encoded(text: str) -> bytes:
+    """UTF-8, also of what is none, such as the names of files in another encoding."""
+    return text.encode(errors="backslashreplace")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # Columns whose means over seeds the tables show.
 MEANS = ("angle_train", "angle_test", *GEOMETRY, *VERIFICATION_METRICS, "steps_to_converge")
 COMPARED = ("accuracy", "angle", *VERIFICATION_METRICS)  # with the baseline, wherever they were measured
-BULKY = ("curve", "angles", "features", "rounds", "timing", "environment", "error")  # of a record, in no table
+BULKY = ("curve", "angles", "features", "rounds", "timing", "environment", "error", "cause")  # of a record, in no table
 
 COMPARISON_COLUMNS = [
     *("experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),

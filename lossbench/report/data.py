@@ -32,7 +32,9 @@ def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
     if results.outline.tuning:
         frames["tuning"] = results.tuning
     found = {f"{name}.csv": frame.to_csv(index=False, lineterminator="\n").encode() for name, frame in frames.items()}
-    found["report.json"] = (json.dumps(stated(results, sections), indent=1, ensure_ascii=False) + "\n").encode()
+    found["report.json"] = (json.dumps(stated(results, sections), indent=1, ensure_ascii=False) + "\n").encode(
+        errors="backslashreplace"
+    )
     if importlib.util.find_spec("pyarrow"):
         found |= {f"{name}.parquet": _parquet(frame) for name, frame in frames.items()}
     return found

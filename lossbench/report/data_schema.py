@@ -43,7 +43,7 @@ MEANINGS = {
     "chosen": "the tuned options with the values chosen for them",
     "trial": "the number of the trial that won; 1 is the loss as the suite writes it",
     "failed": "trials that did not finish on every seed",
-    "left": "trials that were not run yet",
+    "left": "trials that were not run yet, or that were killed or ran out of memory, time or disk",
     "validation": "mean accuracy of the winning trial on the held-out images, in percent",
 }
 MAIN_COLUMNS = (

@@ -30,8 +30,10 @@ def tabulated(results: Results) -> pd.DataFrame:
 def _rows(results: Results, budget: Budget) -> list[dict[str, Any]]:
     frame = results.records
     records = {
-        key: {"status": status, "accuracy": accuracy}
-        for key, status, accuracy in zip(frame["key"], frame["status"], frame["accuracy"], strict=True)
+        key: {"status": status, "cause": cause, "accuracy": accuracy}
+        for key, status, cause, accuracy in zip(
+            *(frame[name] for name in ("key", "status", "cause", "accuracy")), strict=True
+        )
     }
     trials = tried(results.cells, records)
     rows = []
@@ -57,7 +59,7 @@ def _rows(results: Results, budget: Budget) -> list[dict[str, Any]]:
             "trial": best.number if best else None,
             "trials": len(mine),
             "failed": sum(trial.lost > 0 for trial in mine),
-            "left": sum(trial.missing > 0 for trial in mine),
+            "left": sum(trial.left > 0 for trial in mine),
             "validation": best.mean if best else None,
         }
         rows.append(row)
