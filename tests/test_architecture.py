@@ -71,6 +71,7 @@ def imports_of(path: Path) -> set[str]:
         ("data/dataset", []),
         ("data/view", ["data", "errors", "streams"]),
         ("data/cache", ["data", "errors", "registry"]),
+        ("data/contract", ["data", "errors"]),
         ("batches", ["data", "streams"]),
         ("trainee", ["errors", "registry", "schema", "streams"]),
         ("score", ["batches", "data", "measure", "schema", "streams", "text", "trainee", "verification"]),

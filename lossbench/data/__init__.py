@@ -9,13 +9,14 @@ load_dataset("lfw", task="verification").pairs      int64, P×3: image a, image 
 from __future__ import annotations
 
 import os
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench.data import cache, view
+from lossbench.data import cache, contract, view
 from lossbench.data.dataset import Dataset, Images, Split
-from lossbench.errors import DataError, MissingDataError
+from lossbench.errors import DataError, LossbenchError, MissingDataError
 from lossbench.registry import SHARED_DATASET_OPTIONS, Plugin, Registry
 
 __all__ = ["Dataset", "Images", "Split", "count_classes", "data_folder", "load_dataset"]
@@ -51,7 +52,7 @@ def load_dataset(
     folder = cache.place(plugin, own | {"size": shared["size"], "gray": shared["gray"]}, data_folder(data))
     dataset = cache.opened(folder)
     if dataset is None:
-        loaded: Dataset = plugin.load()(data_folder(data), **own)
+        loaded = contract.checked(_loaded(plugin, data_folder(data), own), plugin.path, own.get("task"))
         dataset = cache.prepare(loaded, folder, size=shared["size"], gray=shared["gray"], progress=progress)
     if shared.get("classes") is not None:
         dataset = view.only_classes(dataset, shared["classes"])
@@ -76,7 +77,7 @@ def count_classes(name: str, options: dict[str, Any], registry: Registry, data: 
     available = cache.classes_of(cache.place(plugin, own_form, root))
     if available is None:
         try:
-            available = plugin.load()(root, **own).classes
+            available = contract.counted(_loaded(plugin, root, own), plugin.path)
         except MissingDataError:
             available = plugin.constants.get("CLASSES")
             if available is None:
@@ -84,6 +85,19 @@ def count_classes(name: str, options: dict[str, Any], registry: Registry, data: 
     chosen = len(view.chosen_classes(available, shared.get("classes")))
     share = shared.get("validation")
     return chosen if share is None or own.get("task") != "verification" else view.learned_classes(chosen, share)
+
+
+def _loaded(plugin: Plugin, root: Path, own: dict[str, Any]) -> Any:
+    """What the plugin's `load` returns; what it raises becomes a sentence with the line of its file."""
+    try:
+        return plugin.load()(root, **own)
+    except LossbenchError:
+        raise
+    except Exception as error:
+        lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(plugin.path)]
+        place = ":".join(map(str, (plugin.path, *lines[-1:])))
+        why = " ".join(str(error).split())  # some messages have several lines
+        raise DataError(f"{place}: load fails ({type(error).__name__}: {why})") from error
 
 
 def _divided(plugin: Plugin, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

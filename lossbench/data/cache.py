@@ -33,7 +33,7 @@ from lossbench.errors import DataError
 from lossbench.registry import Plugin
 
 PREPARED = "prepared"
-FORMAT = 1  # raised when the layout of a prepared folder changes
+FORMAT = 2  # raised when the layout of a prepared folder changes, or what may stand in it
 
 # (what is being prepared, images done, images in all); called now and then
 Progress = Callable[[str, int, int], None]
@@ -71,7 +71,7 @@ def classes_of(folder: Path) -> int | None:
 
 
 def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, progress: Progress) -> Dataset:
-    """Write what a plugin loaded as arrays under `folder`, and open it from there."""
+    """Write what a plugin loaded (`contract.checked`) as arrays under `folder`, and open it from there."""
     _sweep(folder.parent)
     staging = folder.with_name(f".{folder.name}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
     digest = hashlib.sha256()
@@ -81,13 +81,14 @@ def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, pro
         images = [at_size(split.whole, size, gray) for split in (dataset.train, dataset.test)]
         if (train_form := images[0].shape[1:]) != (test_form := images[1].shape[1:]):
             raise DataError(
-                f"training images are {train_form} (H×W×C) and test images {test_form}; set 'size' or 'gray'"
+                f"{_name(folder)}: training images are {train_form} (H×W×C) and test images {test_form}; "
+                "set 'size' or 'gray'"
             )
         total, done = sum(part.shape[0] for part in images), 0
         for part, split, source in zip(("train", "test"), (dataset.train, dataset.test), images, strict=True):
             _save(staging / f"{part}_labels.npy", split.labels, digest)
             for count in _write(staging / f"{part}_images.npy", source, digest):
-                progress(folder.name.rsplit("-", 2)[0], done + count, total)
+                progress(_name(folder), done + count, total)
             done += source.shape[0]
         for name, array in (("pairs", dataset.pairs), ("folds", dataset.folds)):
             if array is not None:
@@ -156,8 +157,6 @@ def _write(path: Path, images: Images, digest: hashlib._Hash) -> Iterator[int]:
         digest.update(np.ascontiguousarray(block).data)
         done += len(block)
         yield done
-    if done != shape[0]:
-        raise DataError(f"promised {shape[0]} images but gave {done}")
     target.flush()
 
 
@@ -178,6 +177,11 @@ def _replace(staging: Path, folder: Path) -> None:
     except OSError:  # another process was faster: its arrays are the same
         if not folder.is_dir():
             raise
+
+
+def _name(folder: Path) -> str:
+    """The dataset that is prepared in a folder."""
+    return folder.name.rsplit("-", 2)[0]
 
 
 def _short(*decides: Any) -> str:

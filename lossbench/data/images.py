@@ -122,7 +122,12 @@ def at_size(images: Images | NDArray[np.uint8], size: int | None, gray: bool) ->
         images = Present(images)
     if isinstance(images, Pictures):
         return replace(images, size=size or images.size, gray=gray or images.gray)
-    return Resized(images, size, gray) if size or (gray and images.shape[-1] > 1) else images
+    channels = images.shape[-1]
+    if not size and not (gray and channels > 1):
+        return images
+    if channels not in (1, 3):
+        raise DataError(f"'size' and 'gray' need images of 1 or 3 channels, these have {channels}")
+    return Resized(images, size, gray)
 
 
 def class_folders(root: Path) -> dict[str, list[Path]]:
