@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lossbench.errors import PluginError, nearest
+from lossbench.plain import shown
 from lossbench.ranges import Choices, Range, RangeError
 from lossbench.ranges import read as read_ranges
 
@@ -53,9 +54,16 @@ class Option:
             if not _finite(value):
                 raise ValueError("JSON, and so a record, has no such number")
             as_json = pydantic_core.to_json(value)  # JSON mode: strict about types, yet [1, 2] fits tuple[int, ...]
-            return pydantic.TypeAdapter(self.annotation).validate_json(as_json, strict=True)
+            return self._adapter.validate_json(as_json, strict=True)
         except (pydantic.ValidationError, ValueError) as error:
-            raise ValueError(f"must be {self.annotation_text}, got {value!r}") from error
+            raise ValueError(f"must be {self.annotation_text}, got {shown(value)}") from error
+
+    @cached_property
+    def _adapter(self) -> Any:
+        """Made once: a sweep asks it thousands of times."""
+        import pydantic
+
+        return pydantic.TypeAdapter(self.annotation)
 
 
 # What every dataset can do, whoever loads it: `lossbench.data` applies these after the plugin's own `load`.
@@ -371,6 +379,6 @@ def _shared_modules(tree: ast.Module) -> list[Path]:
 
 
 def _finite(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(_finite(item) for item in value)
+    if isinstance(value, list | tuple | dict):
+        return all(_finite(item) for item in (value.values() if isinstance(value, dict) else value))
     return not isinstance(value, float) or math.isfinite(value)
