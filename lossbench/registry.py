@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import inspect
 import math
+import os
 import sys
 import types
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lossbench.errors import PluginError, nearest
+from lossbench.files import content, is_file, is_folder
 from lossbench.plain import shown
 from lossbench.ranges import Choices, Range, RangeError
 from lossbench.ranges import read as read_ranges
@@ -89,7 +91,7 @@ class Plugin:
     @cached_property
     def source(self) -> bytes:
         try:
-            return self.path.read_bytes()
+            return content(self.path)
         except OSError as error:
             raise PluginError(f"{self.path}: cannot be read ({error.strerror})") from error
 
@@ -222,31 +224,36 @@ class Registry:
     """
 
     def __init__(self, folders: Iterable[Path] = ()) -> None:
-        self.folders = tuple(dict.fromkeys(Path(folder).resolve() for folder in folders))
+        self.folders = tuple(dict.fromkeys(_real(Path(folder)) for folder in folders))
         for folder in self.folders:
-            if not folder.is_dir():
+            if not is_folder(folder):
                 raise PluginError(f"{folder}: is not a folder, so no plugins can be read from it")
 
     @cached_property
     def _found(self) -> dict[tuple[Kind, str], list[Path]]:
         found: dict[tuple[Kind, str], list[Path]] = {}
         for kind in KINDS:
-            places = [
-                _built_in(kind),
-                *(folder / FOLDER[kind] for folder in self.folders),
-                *(folder / FOLDER[kind] for folder in _installed()),
-            ]
-            for place in dict.fromkeys(place.resolve() for place in places):
+            for place in self._places(kind):
                 for path in sorted(place.glob("*.py")):
-                    if not path.name.startswith(("_", ".")) and path.is_file():
+                    if not path.name.startswith(("_", ".")) and is_file(path):
                         found.setdefault((kind, path.stem), []).append(path)
         return found
+
+    def _places(self, kind: Kind) -> list[Path]:
+        """The folders that may hold plugins of a kind."""
+        others = [folder / FOLDER[kind] for folder in (*self.folders, *_installed())]
+        return list(dict.fromkeys(map(_real, (_built_in(kind), *others))))
+
+    def _unreadable(self, kind: Kind, name: str) -> list[Path]:
+        """What has the name but is no file (a FIFO, a link to itself), so that reading it says what is wrong."""
+        paths = [place / f"{name}.py" for place in self._places(kind)] if os.sep not in name else []
+        return [path for path in paths if os.path.lexists(path) and not is_folder(path)]
 
     def names(self, kind: Kind) -> list[str]:
         return sorted(name for found_kind, name in self._found if found_kind == kind)
 
     def find(self, kind: Kind, name: str) -> Plugin:
-        paths = self._found.get((kind, name), [])
+        paths = self._found.get((kind, name)) or self._unreadable(kind, name)
         if not paths:
             raise PluginError(f"unknown {kind} '{name}'; {nearest(name, self.names(kind))}")
         if len({Plugin(kind, name, path).source for path in paths}) > 1:  # a copy of the same file is no quarrel
@@ -259,6 +266,11 @@ class Registry:
 def _plugin(kind: Kind, name: str, path: Path, modified: int) -> Plugin:
     del modified  # part of the cache key only: an edited file is a new plugin
     return Plugin(kind, name, path)
+
+
+def _real(path: Path) -> Path:
+    """The path without links; Path.resolve raises at a link that leads to itself."""
+    return Path(os.path.realpath(path))
 
 
 def _built_in(kind: Kind) -> Path:

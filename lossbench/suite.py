@@ -13,6 +13,7 @@ from typing import Any
 from lossbench.claims import check_variants, each, first_repeated, meaning, relabelled, resolved, twice
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
+from lossbench.files import content
 from lossbench.labels import label, parse_label
 from lossbench.plain import flaw
 from lossbench.registry import Kind, OptionError, Registry
@@ -38,9 +39,9 @@ CountClasses = Callable[[Spec], int]
 def read(path: Path, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
     """The suite in a file; `registry` judges the names of losses, backbones and datasets."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
+        text = content(path).decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path}: cannot be read ({error})") from error
+        raise SuiteError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from error
     return parse(text, str(path), registry, count_classes, profile)
 
 

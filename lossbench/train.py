@@ -20,6 +20,7 @@ from lossbench import measure
 from lossbench.batches import Batches
 from lossbench.data import Dataset, Split, load_dataset
 from lossbench.errors import PluginError
+from lossbench.files import opened
 from lossbench.registry import Registry
 from lossbench.schema import Cell, Record
 from lossbench.score import class_weights, drawable, features_of, score
@@ -59,7 +60,8 @@ class Partial:
     def read(self) -> dict[str, Any] | None:
         """The state that an earlier process left; None when there is none that can be read."""
         try:
-            state: dict[str, Any] = torch.load(self.path, weights_only=True)
+            with os.fdopen(opened(self.path), "rb") as handle:
+                state: dict[str, Any] = torch.load(handle, weights_only=True)
         except Exception:  # absent, or damaged in one of torch's many ways: the cell begins anew
             return None
         return state

@@ -93,6 +93,10 @@ def _loaded(plugin: Plugin, root: Path, own: dict[str, Any]) -> Any:
         return plugin.load()(root, **own)
     except LossbenchError:
         raise
+    except OSError as error:
+        raise DataError(
+            f"{plugin.name}: {error.filename or root} cannot be read ({error.strerror or error})"
+        ) from error
     except Exception as error:
         lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(plugin.path)]
         place = ":".join(map(str, (plugin.path, *lines[-1:])))

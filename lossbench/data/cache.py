@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from lossbench.data.dataset import Dataset, Images, Split
 from lossbench.data.images import at_size
 from lossbench.errors import DataError
+from lossbench.files import content, is_folder
 from lossbench.registry import Plugin
 
 PREPARED = "prepared"
@@ -48,10 +49,10 @@ def place(plugin: Plugin, options: Mapping[str, Any], root: Path) -> Path:
 def opened(folder: Path) -> Dataset | None:
     """The prepared dataset in a folder, its images still on disk; None when there is none, or none that is current."""
     try:
-        meta = json.loads((folder / "meta.json").read_text())
+        meta = json.loads(content(folder / "meta.json"))
         if any(_state(Path(path)) not in (state, None) for path, state in meta["sources"].items()):
             return None
-        arrays = {path.stem: path for path in folder.glob("*.npy")}
+        arrays = {path.stem: path for path in folder.glob("*.npy") if path.is_file()}
         train, test = (
             Split(np.load(arrays[f"{part}_images"], mmap_mode="r"), np.load(arrays[f"{part}_labels"]))
             for part in ("train", "test")
@@ -66,7 +67,7 @@ def opened(folder: Path) -> Dataset | None:
 def classes_of(folder: Path) -> int | None:
     """The number of classes of a prepared dataset, from its meta.json alone."""
     with contextlib.suppress(OSError, ValueError, KeyError):
-        return int(json.loads((folder / "meta.json").read_text())["classes"])
+        return int(json.loads(content(folder / "meta.json"))["classes"])
     return None
 
 
@@ -122,7 +123,7 @@ def _sweep(prepared: Path) -> None:
 def _home(root: Path) -> Path:
     """Beside the data, or, where that cannot be written (a shared folder), in the user's cache folder."""
     beside = root / PREPARED
-    nearest = next(folder for folder in (beside, *beside.absolute().parents) if folder.exists())
+    nearest = next(folder for folder in (beside, *beside.absolute().parents) if is_folder(folder))
     return beside if os.access(nearest, os.W_OK) else user_cache() / PREPARED
 
 
@@ -140,7 +141,7 @@ def _state(path: Path) -> list[int] | None:
         if path.is_file():
             return [path.stat().st_size, path.stat().st_mtime_ns]
         with os.scandir(path) as entries:
-            times = [one.stat().st_mtime_ns for one in entries if one.is_dir() and one.name != PREPARED]
+            times = [one.stat().st_mtime_ns for one in entries if is_folder(one) and one.name != PREPARED]
         return [len(times), sum(times)]
     except OSError:
         return None

@@ -20,6 +20,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from lossbench.files import opened
+
 
 def serve(modules: list[str], work: Callable[[dict[str, Any]], int]) -> None:
     """Preload, then fork a child that calls `work(job)` for every line that comes in."""
@@ -88,8 +90,11 @@ def _fork(request: dict[str, Any], work: Callable[[dict[str, Any]], int], privat
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         for descriptor in private:
             os.close(descriptor)
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-        nothing = os.open(os.devnull, os.O_RDONLY)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        try:
+            log = opened(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        except OSError:  # a FIFO, a folder, no room: the cell is worth more than what it prints
+            log = nothing
         for source, target in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         code = work(request["job"])
