@@ -26,6 +26,7 @@ FORMS = {
 }
 LISTS = ("experiment", "better", "not_worse", "loss")  # a claim for each of the names
 MARGINS = ("not_worse", "equivalent", "unchanged_with")  # the forms that ask what counts as no difference
+MOST = {"points": 100, "degrees": 180}  # that a margin may be, by the metric's unit
 GRID = ("width", "classes")  # what a trend may follow besides an option of the loss
 FEWEST_VALUES = {"increases_with": 3, "decreases_with": 3, "unchanged_with": 2}
 
@@ -55,7 +56,30 @@ def each(written: ClaimText) -> list[Claim]:
 def twice(written: ClaimText) -> tuple[str, str] | None:
     """A list of an entry, and a name that stands in it more than once."""
     lists = {key: names for key in LISTS if isinstance(names := getattr(written, key), list)}
-    return next(((key, name) for key, names in lists.items() for name in names if names.count(name) > 1), None)
+    return next(((key, name) for key, names in lists.items() if (name := first_repeated(names)) is not None), None)
+
+
+def first_repeated(items: Sequence[Any]) -> Any:
+    """The first item that stood in a sequence before; None when there is none."""
+    seen: set[Any] = set()
+    return next((item for item in items if item in seen or seen.add(item)), None)  # type: ignore[func-returns-value]
+
+
+def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:
+    """What a resolved claim tests, whatever its words: the same for two claims exactly when one test answers both."""
+    points = (
+        (k, minimum_width(k) if width == "min" else width) for k, _ in experiment.tasks for width in experiment.widths
+    )
+    about = frozenset(
+        (k, width)
+        for k, width in points
+        if covers(claim, {"experiment": experiment.name, "classes": k, "width": width})
+    )
+    form = next(key for key in FORMS if getattr(claim, key) is not None)
+    losses = frozenset(claim.equivalent or ()), claim.better, claim.not_worse, claim.loss, claim.than, claim.along
+    asked = claim.margin or (margin if form in MARGINS else None)
+    values = frozenset(claim.values) if claim.values is not None else None
+    return claim.experiment, form, losses, claim.metric, claim.than_metric or claim.metric, asked, about, values
 
 
 def check_variants(claims: Sequence[Claim], experiments: Mapping[str, Experiment]) -> None:
@@ -81,6 +105,10 @@ def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> 
     if claim.classes is not None and claim.classes not in ks:
         problem = f"experiment '{experiment.name}' has no {claim.classes} classes; known: {', '.join(map(str, ks))}"
         raise names.fail([*path, "classes"], problem)
+
+    if claim.margin is not None and (most := MOST.get(METRICS[claim.metric].unit)) and claim.margin > most:
+        unit = METRICS[claim.metric].unit
+        raise names.fail([*path, "margin"], f"must be at most {most} {unit} of '{claim.metric}', got {claim.margin:g}")
 
     def named(key: str, written: str | None) -> str | None:
         return None if written is None else names.one_of(written, experiment.losses, [*path, key])

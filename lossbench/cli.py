@@ -207,10 +207,11 @@ def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
     from lossbench.registry import REQUIRED, Registry
 
     if kind == "suite":
+        from lossbench.files import content
         from lossbench.suite_files import locate
 
         path = locate(name)
-        click.echo(f"{path}\n\n{path.read_text(encoding='utf-8', errors='replace').rstrip()}")
+        click.echo(f"{path}\n\n{content(path).decode('utf-8-sig', errors='replace').rstrip()}")
         return
     plugin = Registry(Path(folder) for folder in plugins).find(kind, name)
     click.echo(plugin.doc or "(no docstring)")

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 import pydantic
 
 from lossbench.errors import SuiteError, nearest
+from lossbench.plain import shown
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
@@ -51,10 +52,10 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "model_type": lambda _: "a table",
     "model_attributes_type": lambda _: "a table",
     "literal_error": lambda context: str(context["expected"]),
-    "greater_than_equal": lambda context: f"at least {context['ge']:g}",
-    "greater_than": lambda context: f"greater than {context['gt']:g}",
-    "less_than_equal": lambda context: f"at most {context['le']:g}",
-    "less_than": lambda context: f"less than {context['lt']:g}",
+    "greater_than_equal": lambda context: f"at least {_bound(context['ge'])}",
+    "greater_than": lambda context: f"greater than {_bound(context['gt'])}",
+    "less_than_equal": lambda context: f"at most {_bound(context['le'])}",
+    "less_than": lambda context: f"less than {_bound(context['lt'])}",
     "too_short": lambda context: f"a list of at least {_items(context['min_length'])}",
     "too_long": lambda context: f"a list of at most {_items(context['max_length'])}",
     "finite_number": lambda _: "a finite number",
@@ -65,6 +66,10 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
 
 def _items(count: int) -> str:
     return "one item" if count == 1 else f"{count} items"
+
+
+def _bound(value: float) -> str:
+    return f"{value:g}" if value < 10**6 else f"{int(value):,}"
 
 
 def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:
@@ -80,7 +85,7 @@ def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:
         describe = _EXPECTED.get(item["type"])
         expected.append(describe(item.get("ctx", {})) if describe else str(item["msg"]))
     wanted = " or ".join(dict.fromkeys(expected))
-    return f"must be {wanted}, got {problem['input']!r}"
+    return f"must be {wanted}, got {shown(problem['input'])}"
 
 
 def _keys_at(model: type[pydantic.BaseModel], path: Sequence[Any]) -> list[str]:

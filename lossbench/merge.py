@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.errors import StoreError
+from lossbench.files import content
 from lossbench.schema import Cell, Outline, Record, Suite, result
 from lossbench.store import Store
 
@@ -159,7 +160,7 @@ def _is_run(store: Store) -> bool:
 
 def _text(store: Store) -> str:
     try:
-        return (store.root / "suite.toml").read_text(encoding="utf-8")
+        return content(store.root / "suite.toml").decode()
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{store.root / 'suite.toml'}: cannot be read ({error})") from error
 
@@ -174,7 +175,7 @@ def _copy(key: str, found: Found, target: Store) -> None:
             correct = source.correct(key) if "correct.npz" in files else None
             checkpoint = source.checkpoint(key) if "checkpoint.pt" in files else None
             record = Record.from_json(found.record)
-            log = source.log(key).read_bytes() if source.log(key).is_file() else None
+            log = content(source.log(key)) if source.log(key).is_file() else None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{source.cells / key}: cannot be read ({error}); what was merged so far is kept"
@@ -185,4 +186,4 @@ def _copy(key: str, found: Found, target: Store) -> None:
             target.set_aside(key)
             raise StoreError(f"{source.cells / key}: changed while it was merged; merge again")
         if log is not None:
-            target.log(key).write_bytes(log)
+            target.write_log(key, log)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -89,7 +88,7 @@ def rising(low: float, high: float) -> tuple[float, float]:
 def _one(given: Any, parse: Callable[[Any], Any]) -> Range | Choices:
     if isinstance(given, tuple):
         if len(given) != 2 or not all(_is_number(end) for end in given):
-            raise ValueError(f"must be a range of two numbers, got {given!r}")
+            raise ValueError(f"must be a range of two numbers of ordinary size, got {given!r}")
         low, high = rising(*(parse(end) for end in given))
         whole = not _takes(parse, low + 0.5)
         return Range(low, high, whole=whole, logarithmic=low > 0 and high / low >= FACTOR)
@@ -102,7 +101,10 @@ def _one(given: Any, parse: Callable[[Any], Any]) -> Range | Choices:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # Differences and ratios of two such numbers are finite too.
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and (value == 0 or 1e-100 <= abs(value) <= 1e100)
+    )
 
 
 def _takes(parse: Callable[[Any], Any], value: Any) -> bool:

@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import inspect
 import math
+import os
 import sys
 import types
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lossbench.errors import PluginError, nearest
+from lossbench.files import content, is_file, is_folder
 from lossbench.footprint import Footprint, built_in_folder, content_digest, footprint_of, named_files, release, strings
+from lossbench.plain import shown
 from lossbench.ranges import Choices, Range, RangeError
 from lossbench.ranges import read as read_ranges
 
@@ -56,9 +59,16 @@ class Option:
             if not _finite(value):
                 raise ValueError("JSON, and so a record, has no such number")
             as_json = pydantic_core.to_json(value)  # JSON mode: strict about types, yet [1, 2] fits tuple[int, ...]
-            return pydantic.TypeAdapter(self.annotation).validate_json(as_json, strict=True)
+            return self._adapter.validate_json(as_json, strict=True)
         except (pydantic.ValidationError, ValueError) as error:
-            raise ValueError(f"must be {self.annotation_text}, got {value!r}") from error
+            raise ValueError(f"must be {self.annotation_text}, got {shown(value)}") from error
+
+    @cached_property
+    def _adapter(self) -> Any:
+        """Made once: a sweep asks it thousands of times."""
+        import pydantic
+
+        return pydantic.TypeAdapter(self.annotation)
 
 
 # What every dataset can do, whoever loads it: `lossbench.data` applies these after the plugin's own `load`.
@@ -84,7 +94,7 @@ class Plugin:
     @cached_property
     def source(self) -> bytes:
         try:
-            return self.path.read_bytes()
+            return content(self.path)
         except OSError as error:
             raise PluginError(f"{self.path}: cannot be read ({error.strerror})") from error
 
@@ -236,31 +246,36 @@ class Registry:
     """
 
     def __init__(self, folders: Iterable[Path] = ()) -> None:
-        self.folders = tuple(dict.fromkeys(Path(folder).resolve() for folder in folders))
+        self.folders = tuple(dict.fromkeys(_real(Path(folder)) for folder in folders))
         for folder in self.folders:
-            if not folder.is_dir():
+            if not is_folder(folder):
                 raise PluginError(f"{folder}: is not a folder, so no plugins can be read from it")
 
     @cached_property
     def _found(self) -> dict[tuple[Kind, str], list[Path]]:
         found: dict[tuple[Kind, str], list[Path]] = {}
         for kind in KINDS:
-            places = [
-                _built_in(kind),
-                *(folder / FOLDER[kind] for folder in self.folders),
-                *(folder / FOLDER[kind] for folder in _installed()),
-            ]
-            for place in dict.fromkeys(place.resolve() for place in places):
+            for place in self._places(kind):
                 for path in sorted(place.glob("*.py")):
-                    if not path.name.startswith(("_", ".")) and path.is_file():
+                    if not path.name.startswith(("_", ".")) and is_file(path):
                         found.setdefault((kind, path.stem), []).append(path)
         return found
+
+    def _places(self, kind: Kind) -> list[Path]:
+        """The folders that may hold plugins of a kind."""
+        others = [folder / FOLDER[kind] for folder in (*self.folders, *_installed())]
+        return list(dict.fromkeys(map(_real, (_built_in(kind), *others))))
+
+    def _unreadable(self, kind: Kind, name: str) -> list[Path]:
+        """What has the name but is no file (a FIFO, a link to itself), so that reading it says what is wrong."""
+        paths = [place / f"{name}.py" for place in self._places(kind)] if os.sep not in name else []
+        return [path for path in paths if os.path.lexists(path) and not is_folder(path)]
 
     def names(self, kind: Kind) -> list[str]:
         return sorted(name for found_kind, name in self._found if found_kind == kind)
 
     def find(self, kind: Kind, name: str) -> Plugin:
-        paths = self._found.get((kind, name), [])
+        paths = self._found.get((kind, name)) or self._unreadable(kind, name)
         if not paths:
             raise PluginError(f"unknown {kind} '{name}'; {nearest(name, self.names(kind))}")
         if len({Plugin(kind, name, path).source for path in paths}) > 1:  # a copy of the same file is no quarrel
@@ -273,6 +288,11 @@ class Registry:
 def _plugin(kind: Kind, name: str, path: Path, modified: int) -> Plugin:
     del modified  # part of the cache key only: an edited file is a new plugin
     return Plugin(kind, name, path)
+
+
+def _real(path: Path) -> Path:
+    """The path without links; Path.resolve raises at a link that leads to itself."""
+    return Path(os.path.realpath(path))
 
 
 def _built_in(kind: Kind) -> Path:
@@ -364,6 +384,6 @@ def _load(plugin: Plugin) -> Any:
 
 
 def _finite(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(_finite(item) for item in value)
+    if isinstance(value, list | tuple | dict):
+        return all(_finite(item) for item in (value.values() if isinstance(value, dict) else value))
     return not isinstance(value, float) or math.isfinite(value)

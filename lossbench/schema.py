@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from lossbench.errors import bounded
+from lossbench.plain import frozen
 from lossbench.text import Claim, PublishedText, Schedule, Task, Timing
 
 # Raised whenever lossbench's own training or evaluation code changes results, so that older records are not taken for
@@ -54,6 +55,10 @@ class Spec:
     def matches(self, other: Spec) -> bool:
         """The same plugin with the same option values, however they were written."""
         return (self.name, self.options) == (other.name, other.options)
+
+    def meaning(self) -> Any:
+        """What `matches` compares, as a member of a set."""
+        return self.name, frozen(self.options)
 
     def identity(self) -> list[Any]:
         """What of it decides a result."""
@@ -118,6 +123,11 @@ class Experiment:
     trials: Trials | None = None
     tunes: str = ""  # of a tuned experiment: the one whose trials chose its settings
     settings: Mapping[Spot, Setting] | None = None  # of a tuned experiment: a loss without one is left out
+
+    @property
+    def size(self) -> int:
+        """How many cells its grid has; trials, warm starts and timing cells are not counted."""
+        return len(self.tasks) * len(self.widths) * len(self.losses) * len(self.seeds)
 
     def trains_as(self, other: Experiment) -> bool:
         """Whether a cell of it is trained as one of the other is, whatever their losses, seeds and machines."""

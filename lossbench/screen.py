@@ -237,6 +237,7 @@ def show_status(store: Store) -> int:
 def show_logs(wanted: str, folders: Sequence[Path]) -> int:
     """The record and the log of the one cell that `wanted` means."""
     from lossbench.errors import StoreError
+    from lossbench.files import content
     from lossbench.store import Store
 
     words = wanted.split()
@@ -255,7 +256,10 @@ def show_logs(wanted: str, folders: Sequence[Path]) -> int:
     log = store.log(cell.key)
     click.echo(f"{cell.title}\nkey     {cell.key}\nstatus  {record['status'] if record else 'missing'}")
     click.echo(f"log     {log}\n")
-    text = log.read_text(errors="replace") if log.is_file() else ""
+    try:
+        text = content(log).decode(errors="replace")
+    except OSError as error:
+        text = "" if isinstance(error, FileNotFoundError) else f"(it cannot be read: {error.strerror})"
     click.echo(text.rstrip() or (record or {}).get("error") or "(it printed nothing)")
     return DONE
 

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
+from lossbench import files
 from lossbench.errors import StoreError
 from lossbench.schema import GEOMETRY, Cell, Outline, Record, Suite
 from lossbench.text import VERIFICATION_METRICS
@@ -62,6 +63,9 @@ class Store:
         with self._writing():
             for folder in (self._cells, self._place / "logs", self._staging, self._claims):
                 folder.mkdir(parents=True, exist_ok=True)
+        with self._lock_file("folder") as folder_lock:  # before anything trains: can files be locked here?
+            self._locked(folder_lock, fcntl.LOCK_SH)
+        with self._writing():
             planned = [cell.to_json() for cell in cells]
             outline = replace(suite.outline, looks=self._looks(cells))
             plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
@@ -89,7 +93,7 @@ class Store:
         """The outline of the suite and its cells, as of the run's last plan."""
         path = self.root / "plan.json"
         try:
-            plan = json.loads((self._place / path.name).read_bytes())
+            plan = json.loads(files.content(self._place / path.name))
             return Outline.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
         except FileNotFoundError:
             raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
@@ -127,23 +131,23 @@ class Store:
     def write(self, record: Record, correct: NDArray[np.bool_] | None = None, checkpoint: bytes | None = None) -> None:
         """Put a cell's folder in place by one rename; what stood there before is set aside."""
         key = record.cell.key
-        files = {}
+        parts = {}
         if correct is not None:
             buffer = io.BytesIO()
             np.savez(buffer, bits=np.packbits(correct), total=np.int64(len(correct)))
-            files["correct.npz"] = buffer.getvalue()
+            parts["correct.npz"] = buffer.getvalue()
         if checkpoint is not None:
-            files["checkpoint.pt"] = checkpoint
-        sums = {name: _checksum(content) for name, content in files.items()}
-        files["record.json"] = _signed(record.to_json() | {"files": sums})
+            parts["checkpoint.pt"] = checkpoint
+        sums = {name: _checksum(content) for name, content in parts.items()}
+        parts["record.json"] = _signed(record.to_json() | {"files": sums})
         with self._writing():
             self._staging.mkdir(parents=True, exist_ok=True)
             self._cells.mkdir(parents=True, exist_ok=True)
             staged = self._staging / f"{key}-{uuid.uuid4().hex[:8]}"
             staged.mkdir()
-            for name, content in files.items():
+            for name, content in parts.items():
                 _write_durably(staged / name, content)
-            if (self._cells / key).exists():
+            if os.path.lexists(self._cells / key):  # a link that leads nowhere, too
                 self.set_aside(key)
             staged.rename(self._cells / key)
             _sync_folder(self._cells)
@@ -170,7 +174,7 @@ class Store:
 
     def correct(self, key: str) -> NDArray[np.bool_]:
         """One bit per test example of a finished cell."""
-        with zipfile.ZipFile(self._cells / key / "correct.npz") as archive:
+        with zipfile.ZipFile(io.BytesIO(files.content(self._cells / key / "correct.npz"))) as archive:
             bits, total = (
                 _flat(archive.read(f"{name}.npy"), kind) for name, kind in (("bits", "u1"), ("total", "<i8"))
             )
@@ -183,6 +187,12 @@ class Store:
     def log(self, key: str) -> Path:
         return self.logs / f"{key}.log"
 
+    def write_log(self, key: str, content: bytes) -> None:
+        """Put what a cell printed elsewhere in its place."""
+        with self._writing():
+            self.logs.mkdir(parents=True, exist_ok=True)
+            _write_atomically(self.log(key), content)
+
     # --- sharing the folder with other runs
 
     @contextmanager
@@ -193,14 +203,30 @@ class Store:
         """
         with self._writing():
             self._claims.mkdir(parents=True, exist_ok=True)
-        with (self._claims / key).open("w") as cell, (self._claims / "folder").open("w") as folder:
-            try:
-                fcntl.flock(cell, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                fcntl.flock(folder, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+        with self._lock_file(key) as cell, self._lock_file("folder") as folder:
+            yield self._locked(cell, fcntl.LOCK_EX) and self._locked(folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+
+    @contextmanager
+    def _lock_file(self, name: str) -> Iterator[int]:
+        with self._writing():
+            descriptor = files.opened(self._claims / name, os.O_RDWR | os.O_CREAT)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _locked(self, descriptor: int, how: int) -> bool:
+        """Lock a file without waiting; False when another process holds it."""
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:  # NFS without its lock service, some FUSE file systems
+            raise StoreError(
+                f"{self.root}: files cannot be locked there ({error.strerror}), so two runs could train the same cell "
+                "and overwrite each other; put the run folder on a local disk with --out DIR"
+            ) from error
+        return True
 
     def sweep_staging(self) -> None:
         """Delete what writers that died left half-written, except for cells that another run holds."""
@@ -335,7 +361,7 @@ def _sound_record(folder: str) -> dict[str, Any]:
 
     Strings instead of Paths, and no objects are built: a report reads thousands of records.
     """
-    content = _content(f"{folder}/record.json")
+    content = files.content(f"{folder}/record.json")
     body, mark, rest = content.rpartition(CHECKSUM)
     data: dict[str, Any] = from_json(content)
     if not mark or rest != f'"{_checksum(body)}"\n}}'.encode():
@@ -343,7 +369,7 @@ def _sound_record(folder: str) -> dict[str, Any]:
     if not os.path.basename(folder) == data["key"] == data["plan"]["key"]:  # noqa: PTH119  # a Path each would cost more than the rest
         raise ValueError("its contents belong to another cell")
     for name, expected in data["files"].items():
-        if _checksum(_content(f"{folder}/{name}")) != expected:
+        if _checksum(files.content(f"{folder}/{name}")) != expected:
             raise ValueError(f"{name} is damaged")
     needed = {"train": "correct.npz", "trial": "correct.npz", "warm": "checkpoint.pt"}.get(data["cell"]["kind"])
     if data["status"] == "done" and needed and needed not in data["files"]:
@@ -370,14 +396,11 @@ def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _content(path: str) -> bytes:
-    with open(path, "rb", buffering=0) as handle:  # noqa: PTH123  # as above
-        return handle.read()
-
-
 def _why(error: Exception) -> str:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return "it is not a cell's folder, or a file of it is missing"
+    if isinstance(error, OSError):
+        return f"{Path(error.filename or 'a file').name} cannot be read ({error.strerror})"
     if "expected" in str(error) or "EOF" in str(error):
         return "record.json is truncated or not JSON"
     if isinstance(error, ValueError) and not hasattr(error, "errors"):

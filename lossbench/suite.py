@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench.claims import check_variants, each, relabelled, resolved, twice
+from lossbench.claims import check_variants, each, first_repeated, meaning, relabelled, resolved, twice
 from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
+from lossbench.files import content
 from lossbench.labels import label, parse_label
+from lossbench.plain import flaw
 from lossbench.registry import Kind, OptionError, Registry
 from lossbench.schema import Budget, Experiment, Outline, Spec, Suite, Warm
 from lossbench.suite_tune import with_trials
-from lossbench.text import Claim, ExperimentText, NamedText, Profile, Protocol, PublishedText, SuiteFile, Tune
+from lossbench.text import (
+    MOST_CELLS,
+    Claim,
+    ExperimentText,
+    NamedText,
+    Profile,
+    Protocol,
+    PublishedText,
+    SuiteFile,
+    Tune,
+)
 from lossbench.tune import tuned
 
 # The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
@@ -26,9 +39,9 @@ CountClasses = Callable[[Spec], int]
 def read(path: Path, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
     """The suite in a file; `registry` judges the names of losses, backbones and datasets."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = content(path).decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path}: cannot be read ({error})") from error
+        raise SuiteError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from error
     return parse(text, str(path), registry, count_classes, profile)
 
 
@@ -38,6 +51,8 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, integers of thousands of digits, endless nesting
         raise SuiteError(f"{source}: is not valid TOML: {error}") from error
+    if wrong := flaw(raw):
+        raise SuiteError(f"{_where(source, wrong[0])}: {wrong[1]}")
     file = validate(SuiteFile, raw, lambda path: _where(source, path))
     reader = _Reader(source, file, registry, count_classes)
     if profile is not None and profile not in file.profile:
@@ -109,7 +124,7 @@ class _Reader:
         for index, (name, raw) in enumerate(zip(names, self.file.experiment, strict=True)):
             if name in overlay.skip:
                 continue
-            here = ["experiment", name if "name" in raw else index]
+            here = ["experiment", name if isinstance(raw.get("name"), str) else index]
             layers: list[tuple[list[Any], Mapping[str, Any]]] = [
                 (["defaults"], self.file.defaults),
                 (here, raw),
@@ -117,6 +132,8 @@ class _Reader:
                 (["profile", profile, "experiment", name], overlay.experiment.get(name, {})),
             ]
             found.append(self.experiment(layers, here, whole=profile is None))
+            if (total := sum(each.size for each in found)) > MOST_CELLS:
+                raise self.fail(here, f"brings the suite to {total:,} cells; the most is {MOST_CELLS:,}")
             if found[-1].name in [experiment.name for experiment in found[:-1]]:
                 raise self.fail(here, f"there are two experiments named '{found[-1].name}'; rename one")
         if not found:
@@ -159,19 +176,28 @@ class _Reader:
             return [*here, *path]
 
         text = validate(ExperimentText, merged, lambda path: _where(self.source, origin(path)))
-        if isinstance(text.seeds, list) and len(set(text.seeds)) < len(text.seeds):
-            raise self.fail(origin(["seeds"]), f"a seed is given twice in {text.seeds}")
+        for key in ("seeds", "widths", "classes"):
+            given = getattr(text, key)
+            if isinstance(given, list) and (repeated := first_repeated(given)) is not None:
+                raise self.fail(origin([key]), f"{repeated!r} is there twice")
+        if text.schedule.evaluations > text.schedule.steps:
+            problem = f"must be at most 'steps', {text.schedule.steps}, got {text.schedule.evaluations}"
+            raise self.fail(origin(["schedule", "evaluations"]), problem)
+        places = [origin(["losses", index]) for index in range(len(text.losses))]
+        swept = [self.axes("loss", item, place) for item, place in zip(text.losses, places, strict=True)]
+        self.check_size(text, [list(axes.values()) for _, axes in swept], origin([]))
         losses = [
-            spec
-            for index, item in enumerate(text.losses)
-            for spec in self.sweep("loss", item, origin(["losses", index]))
+            self.resolve("loss", name, dict(zip(axes, combination, strict=True)), place)
+            for (name, axes), place in zip(swept, places, strict=True)
+            for combination in itertools.product(*axes.values())
         ]
         # The baseline has one label in all experiments, however each writes it.
         baseline = self.loss(self.file.baseline, ["baseline"])
         losses = [replace(spec, label=baseline.label) if spec.matches(baseline) else spec for spec in losses]
-        for first, second in itertools.combinations(losses, 2):
-            if first.matches(second):
-                problem = f"'{second.label}' is there twice (the other is written '{first.label}')"
+        known: dict[Any, Spec] = {}
+        for spec in losses:
+            if (first := known.setdefault(spec.meaning(), spec)) is not spec:
+                problem = f"'{spec.label}' is there twice (the other is written '{first.label}')"
                 raise self.fail(origin(["losses"]), problem)
         labels = [spec.label for spec in losses]
         if baseline.label not in labels:
@@ -200,6 +226,18 @@ class _Reader:
             autocast=text.autocast,
             channels_last=text.channels_last,
         )
+
+    def check_size(self, text: ExperimentText, swept: Sequence[Sequence[Sequence[Any]]], path: Sequence[Any]) -> None:
+        """Refuse a grid of too many cells before it is expanded; `swept` has the values of each option of each loss."""
+        sizes = [math.prod(map(len, axes)) for axes in swept]
+        seeds = text.seeds if isinstance(text.seeds, int) else len(text.seeds)
+        grid = {"losses": sum(sizes), "widths": len(text.widths), "classes": len(text.classes or [0]), "seeds": seeds}
+        if (total := math.prod(grid.values())) > MOST_CELLS:
+            product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
+            most = max(range(len(sizes)), key=sizes.__getitem__)
+            lengths = " × ".join(str(len(axis)) for axis in swept[most] if len(axis) > 1)
+            sweep = f", losses[{most}] alone sweeps {lengths}" if lengths else ""
+            raise self.fail(path, f"asks for {total:,} cells ({product}{sweep}); the most is {MOST_CELLS:,}")
 
     def published(
         self,
@@ -273,7 +311,10 @@ class _Reader:
         """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
         by_name = {experiment.name: experiment for experiment in _claimable(experiments)}
         claims = []
+        stated: dict[Any, int] = {}
         for index, entry in enumerate(self.file.claim):
+            if not entry.text.strip():
+                raise self.fail(["claim", index, "text"], "is empty; state the claim in words")
             if repeated := twice(entry):
                 raise self.fail(["claim", index, repeated[0]], f"'{repeated[1]}' is there twice")
         for index, claim in ((index, claim) for index, entry in enumerate(self.file.claim) for claim in each(entry)):
@@ -282,6 +323,10 @@ class _Reader:
                 problem = f"there is no experiment '{claim.experiment}'; {nearest(claim.experiment, by_name)}"
                 raise self.fail([*path, "experiment"], problem)
             claims.append(resolved(claim, by_name[claim.experiment], path, self))
+            said = meaning(claims[-1], by_name[claim.experiment], self.file.margin)
+            if said in stated:
+                raise self.fail(path, f"'{claims[-1].text}' is what claim[{stated[said]}] states already; remove one")
+            stated[said] = index
         return tuple(claims)
 
     def loss(self, written: str, path: Sequence[Any]) -> Spec:
@@ -301,17 +346,16 @@ class _Reader:
         name, written = self.named(item, path)
         return self.resolve(kind, name, written, path)
 
-    def sweep(self, kind: Kind, item: str | NamedText, path: Sequence[Any]) -> Iterator[Spec]:
-        """A plugin for every combination of the options that are written as lists."""
+    def axes(self, kind: Kind, item: str | NamedText, path: Sequence[Any]) -> tuple[str, dict[str, list[Any]]]:
+        """A plugin and the values of each of its options: several where a list is swept."""
         name, written = self.named(item, path)
-        axes = []
+        axes = {}
         for option, value in written.items():
             swept = isinstance(value, list) and not self.takes(kind, name, option, value)
             if swept and not value:
                 raise self.fail([*path, option], "is an empty list: nothing to sweep over")
-            axes.append([(option, choice) for choice in (value if swept else [value])])
-        for combination in itertools.product(*axes):
-            yield self.resolve(kind, name, dict(combination), path)
+            axes[option] = value if swept else [value]
+        return name, axes
 
     def takes(self, kind: Kind, name: str, option: str, value: Any) -> bool:
         """True when a list is itself a value of that option."""
@@ -341,6 +385,9 @@ class _Reader:
 def resolve(registry: Registry, kind: Kind, name: str, written: Mapping[str, Any]) -> Spec:
     """A named plugin with its options decided; only what was written shows in its label."""
     plugin = registry.find(kind, name)
+    for key, value in written.items():  # a label may hold what its suite file does not: escapes in quotes
+        if found := flaw(value):
+            raise OptionError(key, f"option '{key}' of {kind} '{name}' {found[1]}")
     options = {key: _as_json(value) for key, value in plugin.parse_options(written).items()}
     shown = {key: value for key, value in options.items() if key in written}
     # Of a dataset the digest of its arrays will stand here, whatever they were made from.

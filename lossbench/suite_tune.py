@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ from lossbench.labels import parse_label
 from lossbench.ranges import Range, RangeError, Space, rising
 from lossbench.registry import Registry
 from lossbench.schema import Budget, Experiment, Spec, Trials
-from lossbench.text import ChoicesText, Tune
+from lossbench.text import MOST_CELLS, ChoicesText, Tune
 from lossbench.trials import settings
 from lossbench.tune import SUFFIX
 
@@ -62,6 +63,12 @@ def with_trials(
         if tune.seeds > len(each.seeds):
             problem = f"experiment '{each.name}' has only {len(each.seeds)}, got {tune.seeds}"
             raise names.fail(origin(["seeds"]), problem)
+        grid = {"trials": tune.trials, "losses": len(each.losses), "widths": len(each.widths)}
+        grid |= {"classes": len(each.tasks), "seeds": tune.seeds}
+        if (total := math.prod(grid.values())) > MOST_CELLS:
+            product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
+            problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the most is {MOST_CELLS:,}"
+            raise names.fail(origin(["trials"]), problem)
         by_label = {}
         for spec in each.losses:
             space = _space(spec, stated, names)

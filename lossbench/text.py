@@ -30,9 +30,15 @@ Metric = Literal[
 VERIFICATION_METRICS = ("auc", "eer", "tar@0.1", "tar@0.01", "tar@0.001")
 
 # Upper bounds only keep a slip of the pen from asking for more than any machine has.
+MOST_CELLS = 1_000_000  # of a suite, counted before its grids are expanded
 Positive = Annotated[int, Field(ge=1, le=10**9)]
+Steps = Annotated[int, Field(ge=1, le=10**8)]
+Batch = Annotated[int, Field(ge=1, le=10**6)]
+Rate = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]  # a learning rate
+WeightDecay = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 NonNegative = Annotated[int, Field(ge=0, le=10**9)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # becomes part of paths
+Number = Annotated[float, Field(allow_inf_nan=False)]
 Width = Positive | Literal["min"]
 
 
@@ -55,17 +61,17 @@ class Decay(_Text):
     """Multiply the learning rate by `factor` every `every` steps."""
 
     factor: Annotated[float, Field(gt=0, le=1)]
-    every: Positive
+    every: Steps
 
 
 class Schedule(_Text):
     """How one cell is trained: SGD with momentum, `steps` batches, step decay."""
 
-    steps: Positive
-    batch: Positive = 64
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.01
+    steps: Steps
+    batch: Batch = 64
+    lr: Rate = 0.01
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5e-4
+    weight_decay: WeightDecay = 5e-4
     decay: Decay | None = None
     evaluations: NonNegative = Field(0, description="points of the learning curve that score the test set too")
 
@@ -74,14 +80,14 @@ class WarmStart(_Text):
     """A phase that all losses share: train `loss` for `steps`, then refine with each loss."""
 
     loss: str | NamedText = "softmax"
-    steps: Positive
+    steps: Steps
 
 
 class Timing(_Text):
     """A timing cell: `rounds` visits to every loss in shuffled order, `steps` optimizer steps a visit."""
 
-    rounds: Annotated[int, Field(ge=3)] = 15
-    steps: Positive = 5
+    rounds: Annotated[int, Field(ge=3, le=10_000)] = 15
+    steps: Annotated[int, Field(ge=1, le=10_000)] = 5
 
 
 class Protocol(_Text):
@@ -95,9 +101,9 @@ class Protocol(_Text):
     width: Positive | None = None
     steps: Positive | None = Field(None, description="optimizer steps, those of a warm start included")
     batch: Positive | None = None
-    lr: float | None = None
-    momentum: float | None = None
-    weight_decay: float | None = None
+    lr: Rate | None = None
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
+    weight_decay: WeightDecay | None = None
     augment: list[str] | None = None
     other: list[str] = Field(default=[], description="differences that no key can state, in words")
 
@@ -171,13 +177,13 @@ class _ClaimKeys(_Text):
     than: str | None = None
     than_metric: Metric | None = Field(None, description="the metric of `than`; absent: that of `better`")
     equivalent: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
-    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+    margin: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)] | None = Field(
         None, description="how much counts as no difference, in the metric's unit; for scores the suite's by default"
     )
     increases_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
     decreases_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
     unchanged_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
-    values: Annotated[list[float | Literal["min"]], Field(min_length=2)] | None = Field(
+    values: Annotated[list[Number | Literal["min"]], Field(min_length=2)] | None = Field(
         None, description="only these values of the option, of `width` or `classes`"
     )
     width: Width | None = Field(None, description="test it at this width; absent: over all widths of the experiment")
@@ -228,8 +234,6 @@ def _range_form(written: Any) -> str:
     return "choices" if isinstance(written, dict | ChoicesText) else "range"
 
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 RangeText = Annotated[
     Annotated[list[int | Number], Field(min_length=2, max_length=2), Tag("range")]
     | Annotated[ChoicesText, Tag("choices")],
@@ -245,7 +249,9 @@ class Tune(_Text):
         0.2, description="share of the training images, held out; the test set is never seen"
     )
     seeds: Positive = Field(1, description="of each trial: the first seeds of the experiment")
-    experiments: list[str] | None = Field(None, description="which are tuned; absent: all")
+    experiments: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="which are tuned; absent: all"
+    )
     lr: Annotated[list[Rate], Field(min_length=2, max_length=2)] | None = Field(
         None, description="[low, high]: the learning rate is tuned too, in the same range for every loss"
     )
@@ -271,7 +277,7 @@ class SuiteFile(_Text):
     title: str = ""
     baseline: str = "softmax"
     margin: Annotated[
-        float, Field(gt=0, allow_inf_nan=False, description="accuracy points that count as no difference")
+        float, Field(gt=0, le=100, allow_inf_nan=False, description="accuracy points that count as no difference")
     ] = 0.5
     defaults: dict[str, Any] = Field(default={}, description="any key of an experiment")
     experiment: Annotated[list[dict[str, Any]], Field(min_length=1)]

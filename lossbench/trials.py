@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
+from lossbench.plain import frozen
 from lossbench.ranges import Choices, Range, Space
 from lossbench.schema import Setting, Spec
 from lossbench.streams import derive
@@ -28,13 +29,14 @@ def settings(loss: Spec, space: Space, lr: float, lr_range: Range | None, trials
     written: dict[str, Any] = {name: loss.options[name] for name in axes}
     if lr_range:
         axes[LR], written[LR] = lr_range, lr
-    found = [written]
+    found, seen = [written], {frozen(written)}
     points = islice(_points(list(axes), loss.label), MOST_POINTS if axes else 0)
     for point in points:
         if len(found) == trials:
             break
         values = {name: axis.at(share) for (name, axis), share in zip(axes.items(), point, strict=True)}
-        if values not in found:
+        if (point_of := frozen(values)) not in seen:
+            seen.add(point_of)
             found.append(values)
     return tuple(_setting(loss, number, values, lr) for number, values in enumerate(found, start=1))
 

@@ -92,18 +92,19 @@ def test_a_truncated_gzip_is_named(tmp_path):
 
 def write_cifar(root, classes):
     """CIFAR's binary version: label byte(s), then 1,024 red, green and blue bytes, row by row."""
-    pixels = RNG.integers(0, 256, (30, 3, 32, 32), dtype=np.uint8)
-    labels = (np.arange(30) % classes).astype(np.uint8)
+    train = max(20, classes)  # one image of every class at least
+    pixels = RNG.integers(0, 256, (train + 10, 3, 32, 32), dtype=np.uint8)
+    labels = (np.arange(train + 10) % classes).astype(np.uint8)
     if classes == 10:
         folder, names, columns = "cifar10/cifar-10-batches-bin", [*(f"data_batch_{i}" for i in range(1, 6))], [labels]
         test = "test_batch"
     else:
         folder, names, columns, test = "cifar100/cifar-100-binary", ["train"], [labels // 5, labels], "test"
-    rows = np.concatenate([np.stack(columns, 1), pixels.reshape(30, -1)], 1)
+    rows = np.concatenate([np.stack(columns, 1), pixels.reshape(len(pixels), -1)], 1)
     (root / folder).mkdir(parents=True)
-    for name, part in zip(names, np.array_split(rows[:20], len(names)), strict=True):
+    for name, part in zip(names, np.array_split(rows[:train], len(names)), strict=True):
         part.tofile(root / folder / f"{name}.bin")
-    rows[20:].tofile(root / folder / f"{test}.bin")
+    rows[train:].tofile(root / folder / f"{test}.bin")
     return pixels.transpose(0, 2, 3, 1), labels, root / folder
 
 
@@ -111,8 +112,8 @@ def write_cifar(root, classes):
 def test_cifar_is_read_from_the_binary_version(tmp_path, classes):
     pixels, labels, folder = write_cifar(tmp_path, classes)
     found = load(f"cifar{classes}", tmp_path)
-    assert (found.train.images == pixels[:20]).all() and (found.test.images == pixels[20:]).all()
-    assert (found.train.labels == labels[:20]).all()  # of CIFAR-100 the fine label
+    assert (found.train.images == pixels[:-10]).all() and (found.test.images == pixels[-10:]).all()
+    assert (found.train.labels == labels[:-10]).all()  # of CIFAR-100 the fine label
     assert found.classes == classes
     last = sorted(folder.glob("*.bin"))[0]
     last.write_bytes(last.read_bytes()[:-5])

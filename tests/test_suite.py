@@ -208,7 +208,7 @@ def test_a_malformed_label_is_a_value_error(text):
 
 @given(
     seeds=st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True),
-    widths=st.lists(st.integers(1, 99), min_size=1),
+    widths=st.lists(st.integers(1, 99), min_size=1, unique=True),
 )
 def test_any_valid_grid_is_read_as_written(read_suite, seeds, widths):
     text = changed("seeds = 2", f"seeds = {seeds}").replace("widths = [8]", f"widths = {widths}")

@@ -9,14 +9,15 @@ load_dataset("lfw", task="verification").pairs      int64, P×3: image a, image 
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench.data import apart, cache, view
+from lossbench.data import apart, cache, contract, view
 from lossbench.data.dataset import Dataset, Images, Split
-from lossbench.errors import DataError, MissingDataError
+from lossbench.errors import DataError, LossbenchError, MissingDataError
 from lossbench.registry import SHARED_DATASET_OPTIONS, Plugin, Registry
 
 __all__ = ["Dataset", "Images", "Split", "count_classes", "data_folder", "load_dataset"]
@@ -100,14 +101,32 @@ def done_apart(plugin: Plugin, job: Mapping[str, Any], progress: cache.Progress)
     """Load a dataset, to count its classes or to prepare its arrays."""
     root, folder = Path(job["root"]), Path(job.get("folder", "")).absolute()  # before a plugin changes the folder
     own = {name: plugin.own[name].parse(value) if name in plugin.own else value for name, value in job["own"].items()}
-    loaded: Dataset = plugin.load()(root, **own)
+    given = _loaded(plugin, root, own)
     if job["task"] == "count":
-        return loaded.classes
+        return contract.counted(given, plugin.path)
+    loaded = contract.checked(given, plugin.path, own.get("task"))
     # A file that the plugin or an option names counts as a source, whether or not `load` says so.
     sources = dict.fromkeys((*loaded.sources, *plugin.data_files(own, root)))
     loaded = replace(loaded, sources=tuple(sources))
     cache.prepare(loaded, folder, size=job["size"], gray=job["gray"], progress=progress)
     return True
+
+
+def _loaded(plugin: Plugin, root: Path, own: dict[str, Any]) -> Any:
+    """What the plugin's `load` returns; what it raises becomes a sentence with the line of its file."""
+    try:
+        return plugin.load()(root, **own)
+    except LossbenchError:
+        raise
+    except OSError as error:
+        raise DataError(
+            f"{plugin.name}: {error.filename or root} cannot be read ({error.strerror or error})"
+        ) from error
+    except (Exception, SystemExit) as error:
+        lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(plugin.path)]
+        place = ":".join(map(str, (plugin.path, *lines[-1:])))
+        why = " ".join(str(error).split())  # some messages have several lines
+        raise DataError(f"{place}: load fails ({type(error).__name__}: {why})") from error
 
 
 def _divided(plugin: Plugin, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

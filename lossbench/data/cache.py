@@ -30,10 +30,11 @@ from numpy.typing import NDArray
 from lossbench.data.dataset import Dataset, Images, Split
 from lossbench.data.images import at_size
 from lossbench.errors import DataError
+from lossbench.files import content, is_folder
 from lossbench.registry import Plugin
 
 PREPARED = "prepared"
-FORMAT = 1  # raised when the layout of a prepared folder changes
+FORMAT = 2  # raised when the layout of a prepared folder changes, or what may stand in it
 
 # (what is being prepared, images done, images in all); called now and then
 Progress = Callable[[str, int, int], None]
@@ -48,10 +49,10 @@ def place(plugin: Plugin, options: Mapping[str, Any], root: Path) -> Path:
 def opened(folder: Path) -> Dataset | None:
     """The prepared dataset in a folder, its images still on disk; None when there is none, or none that is current."""
     try:
-        meta = json.loads((folder / "meta.json").read_text())
+        meta = json.loads(content(folder / "meta.json"))
         if any(_state(Path(path)) not in (state, None) for path, state in meta["sources"].items()):
             return None
-        arrays = {path.stem: path for path in folder.glob("*.npy")}
+        arrays = {path.stem: path for path in folder.glob("*.npy") if path.is_file()}
         train, test = (
             Split(np.load(arrays[f"{part}_images"], mmap_mode="r"), np.load(arrays[f"{part}_labels"]))
             for part in ("train", "test")
@@ -66,12 +67,12 @@ def opened(folder: Path) -> Dataset | None:
 def classes_of(folder: Path) -> int | None:
     """The number of classes of a prepared dataset, from its meta.json alone."""
     with contextlib.suppress(OSError, ValueError, KeyError):
-        return int(json.loads((folder / "meta.json").read_text())["classes"])
+        return int(json.loads(content(folder / "meta.json"))["classes"])
     return None
 
 
 def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, progress: Progress) -> Dataset:
-    """Write what a plugin loaded as arrays under `folder`, and open it from there."""
+    """Write what a plugin loaded (`contract.checked`) as arrays under `folder`, and open it from there."""
     _sweep(folder.parent)
     staging = folder.with_name(f".{folder.name}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
     digest = hashlib.sha256()
@@ -81,13 +82,14 @@ def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, pro
         images = [at_size(split.whole, size, gray) for split in (dataset.train, dataset.test)]
         if (train_form := images[0].shape[1:]) != (test_form := images[1].shape[1:]):
             raise DataError(
-                f"training images are {train_form} (H×W×C) and test images {test_form}; set 'size' or 'gray'"
+                f"{_name(folder)}: training images are {train_form} (H×W×C) and test images {test_form}; "
+                "set 'size' or 'gray'"
             )
         total, done = sum(part.shape[0] for part in images), 0
         for part, split, source in zip(("train", "test"), (dataset.train, dataset.test), images, strict=True):
             _save(staging / f"{part}_labels.npy", split.labels, digest)
             for count in _write(staging / f"{part}_images.npy", source, digest):
-                progress(folder.name.rsplit("-", 2)[0], done + count, total)
+                progress(_name(folder), done + count, total)
             done += source.shape[0]
         for name, array in (("pairs", dataset.pairs), ("folds", dataset.folds)):
             if array is not None:
@@ -121,7 +123,7 @@ def _sweep(prepared: Path) -> None:
 def _home(root: Path) -> Path:
     """Beside the data, or, where that cannot be written (a shared folder), in the user's cache folder."""
     beside = root / PREPARED
-    nearest = next(folder for folder in (beside, *beside.absolute().parents) if folder.exists())
+    nearest = next(folder for folder in (beside, *beside.absolute().parents) if is_folder(folder))
     return beside if os.access(nearest, os.W_OK) else user_cache() / PREPARED
 
 
@@ -139,7 +141,7 @@ def _state(path: Path) -> list[int] | None:
         if path.is_file():
             return [path.stat().st_size, path.stat().st_mtime_ns]
         with os.scandir(path) as entries:
-            times = [one.stat().st_mtime_ns for one in entries if one.is_dir() and one.name != PREPARED]
+            times = [one.stat().st_mtime_ns for one in entries if is_folder(one) and one.name != PREPARED]
         return [len(times), sum(times)]
     except OSError:
         return None
@@ -156,8 +158,6 @@ def _write(path: Path, images: Images, digest: hashlib._Hash) -> Iterator[int]:
         digest.update(np.ascontiguousarray(block).data)
         done += len(block)
         yield done
-    if done != shape[0]:
-        raise DataError(f"promised {shape[0]} images but gave {done}")
     target.flush()
 
 
@@ -178,6 +178,11 @@ def _replace(staging: Path, folder: Path) -> None:
     except OSError:  # another process was faster: its arrays are the same
         if not folder.is_dir():
             raise
+
+
+def _name(folder: Path) -> str:
+    """The dataset that is prepared in a folder."""
+    return folder.name.rsplit("-", 2)[0]
 
 
 def _short(*decides: Any) -> str:

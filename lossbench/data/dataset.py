@@ -43,8 +43,11 @@ class Split:
 
     @classmethod
     def of(cls, images: Images | NDArray[np.uint8], labels: NDArray[np.integer[Any]]) -> Split:
-        """What a plugin's `load` returns: images that are there, or that the cache will make."""
-        return cls(cast("NDArray[np.uint8]", images), labels.astype(np.int64, copy=False))
+        """What a plugin's `load` returns: images that are there, or that the cache will make.
+
+        Nothing is converted here: `contract` refuses what does not fit.
+        """
+        return cls(cast("NDArray[np.uint8]", images), cast("NDArray[np.int64]", labels))
 
     def __len__(self) -> int:
         return len(self.labels)

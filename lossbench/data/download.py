@@ -22,6 +22,7 @@ from typing import BinaryIO, Protocol
 
 from lossbench.data.sources import File
 from lossbench.errors import DataError
+from lossbench.files import opened
 
 CHUNK = 1 << 18
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # HTTP statuses that may be better a second later
@@ -149,7 +150,8 @@ def _transfer(address: str, file: File, part: Path, progress: Progress, timeout:
         if length.isdecimal() and start + int(length) != file.size:  # a login page, say: not worth its checksum
             raise AddressError(f"offers {start + int(length):,} bytes instead of {file.size:,}", passing=False)
         progress.start(file.place, start, file.size)
-        with part.open("r+b" if start else "wb") as stream:
+        with os.fdopen(opened(part, os.O_RDWR | os.O_CREAT), "r+b") as stream:
+            stream.truncate(start)
             stream.seek(start)
             _pour(response.read1, stream, start, file.size, progress, timeout)
     return start > 0

@@ -24,6 +24,7 @@ from lossbench.data.download import Patience, Progress, Silence, differs, digest
 from lossbench.data.sources import File, Piece, Source
 from lossbench.data.unpack import unpack
 from lossbench.errors import DataError
+from lossbench.files import is_file
 
 __all__ = ["Check", "Patience", "Progress", "Silence", "State", "get", "state", "verify"]
 
@@ -62,7 +63,7 @@ def state(source: Source, folder: Path) -> State:
         found += [_any(folder, piece) for piece in file.pieces] if file.unpack else [bool(_forms(file, folder))]
     if all(found):  # of nothing, too: such a set needs nothing on disk
         return "yes"
-    waiting = any((folder / file.place).is_file() for file in source.files)  # an archive that is not unpacked
+    waiting = any(is_file(folder / file.place) for file in source.files)  # an archive that is not unpacked
     return "partly" if any(found) or waiting else "no"
 
 
@@ -105,8 +106,11 @@ def _alone(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise DataError(f"{folder}: another lossbench is fetching data into it; wait until it has ended") from error
-        except OSError:
-            pass  # a file system without locks
+        except OSError as error:  # NFS without its lock service, some FUSE file systems
+            raise DataError(
+                f"{folder}: files cannot be locked there ({error.strerror}), so two downloads could write one file; "
+                "fetch to a local disk with --data DIR and copy the data, or fetch by hand (`lossbench data list -v`)"
+            ) from error
         yield
     finally:
         os.close(handle)
@@ -115,7 +119,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def _forms(file: File, folder: Path) -> list[str]:
     """Under which names a file as offered is there: itself and, of a gzipped one, the same gunzipped."""
     names = [file.place] if file.unpack else [file.place, *(piece.path for piece in file.pieces)]
-    return [name for name in names if (folder / name).is_file()]
+    return [name for name in names if is_file(folder / name)]
 
 
 def _check_forms(file: File, folder: Path) -> list[Check]:
@@ -146,8 +150,8 @@ def _same_inside(place: Path, file: File) -> bool:
 
 
 def _check_piece(piece: Piece, folder: Path) -> Check:
-    found = [path for path in folder.glob(piece.path) if path.is_file()]
-    if not found and piece.instead and (others := sum(path.is_file() for path in folder.glob(piece.instead))):
+    found = [path for path in folder.glob(piece.path) if is_file(path)]
+    if not found and piece.instead and (others := sum(is_file(path) for path in folder.glob(piece.instead))):
         return Check(piece.instead, "ok", f"{others:,} of {piece.count:,} files: a part of the set")
     if not found:
         return Check(piece.path, "missing", "not here")

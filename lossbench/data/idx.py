@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lossbench import files
 from lossbench.data.dataset import Dataset, Split
 from lossbench.errors import DataError, MissingDataError
 
@@ -42,7 +43,7 @@ def load_idx(folder: Path, name: str, classes: int) -> Dataset:
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """The array in an IDX file of unsigned bytes."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        content = gzip.decompress(files.content(path)) if path.suffix == ".gz" else files.content(path)
     except (OSError, EOFError) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
     start = 4 + 4 * dimensions

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from lossbench.data.dataset import Images
 from lossbench.errors import DataError
+from lossbench.files import is_folder, opened
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -65,7 +66,7 @@ class Pictures:
         from PIL import Image
 
         try:
-            with Image.open(path) as picture:
+            with os.fdopen(opened(path), "rb") as handle, Image.open(handle) as picture:
                 if self.align and self.size:
                     found = self.align(_as_array(picture, False, None, None), self.size)
                     if found is not None:
@@ -122,17 +123,25 @@ def at_size(images: Images | NDArray[np.uint8], size: int | None, gray: bool) ->
         images = Present(images)
     if isinstance(images, Pictures):
         return replace(images, size=size or images.size, gray=gray or images.gray)
-    return Resized(images, size, gray) if size or (gray and images.shape[-1] > 1) else images
+    channels = images.shape[-1]
+    if not size and not (gray and channels > 1):
+        return images
+    if channels not in (1, 3):
+        raise DataError(f"'size' and 'gray' need images of 1 or 3 channels, these have {channels}")
+    return Resized(images, size, gray)
 
 
 def class_folders(root: Path) -> dict[str, list[Path]]:
     """The pictures of a tree of class folders, by class, all sorted; pictures may lie deeper inside a class."""
-    if not root.is_dir():
+    if not is_folder(root):
         raise DataError(f"{root}: there is no such folder")
     found = {}
-    for folder in sorted(entry.path for entry in os.scandir(root) if entry.is_dir() and entry.name[0] != "."):
-        if pictures := sorted(_pictures(folder)):
-            found[Path(folder).name] = pictures
+    try:
+        for folder in sorted(entry.path for entry in os.scandir(root) if is_folder(entry) and entry.name[0] != "."):
+            if pictures := sorted(_pictures(folder, (_identity(root),))):
+                found[Path(folder).name] = pictures
+    except OSError as error:
+        raise DataError(f"{error.filename or root}: cannot be read ({error.strerror})") from error
     if not found:
         raise DataError(f"{root}: has no class folders with pictures in them ({', '.join(sorted(SUFFIXES))})")
     return found
@@ -144,15 +153,24 @@ def labelled(classes: Sequence[Sequence[Path]]) -> tuple[list[Path], NDArray[np.
     return list(itertools.chain.from_iterable(classes)), labels
 
 
-def _pictures(folder: str) -> Iterator[Path]:
+def _pictures(folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[Path]:
+    """The pictures in a folder, whatever their depth; `above` are the folders that contain it."""
+    if (here := _identity(folder)) in above:
+        raise DataError(f"{folder}: is a link to a folder that contains it; remove the link")
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if os.path.splitext(entry.name)[1].lower() in SUFFIXES:  # noqa: PTH122  # a Path each costs more than the rest
+            if is_folder(entry):
+                yield from _pictures(entry.path, (*above, here))
+            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:  # noqa: PTH122  # a Path each costs more than the rest
                 yield Path(entry.path)
-            elif entry.is_dir():
-                yield from _pictures(entry.path)
+
+
+def _identity(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """The same for every path that leads to a folder."""
+    found = os.stat(folder)  # noqa: PTH116  # as above
+    return found.st_dev, found.st_ino
 
 
 def _as_array(picture: Image, gray: bool, crop: int | None, size: int | None) -> NDArray[np.uint8]:

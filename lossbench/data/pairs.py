@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lossbench.errors import DataError
+from lossbench.files import content
 
 FOLDS = 10
 
@@ -44,7 +45,7 @@ def read_pairs(path: Path) -> tuple[list[tuple[str, int, str, int]], NDArray[np.
     The first line says how many folds, and how many pairs of one person (three words) and of two (four words) each has.
     """
     try:
-        header, *lines = path.read_text(encoding="utf-8").splitlines()
+        header, *lines = content(path).decode().splitlines()
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({error}); it comes with LFW, as pairs.txt") from error
     words = [line.split() for line in lines if line.strip()]

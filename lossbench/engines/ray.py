@@ -125,7 +125,7 @@ class _Fleet:
             return None
         key = cell.warm_cell().key
         if key not in self._warm:
-            files = {path.name: path.read_bytes() for path in (self.store.cells / key).iterdir()}
+            files = {path.name: path.read_bytes() for path in (self.store.cells / key).iterdir() if path.is_file()}
             self._warm[key] = self.cluster.ray.put(files)
             for old in list(self._warm)[:-WARM_STARTS_KEPT]:
                 del self._warm[old]
@@ -192,7 +192,7 @@ class _Scheduler(local._Scheduler):
         """Put a cell's record, as the node sent it, into the store."""
         key = self.fleet.flights[stream].key
         record = Record.from_json(message["record"])
-        self.store.log(key).write_text(message["log"], errors="backslashreplace")
+        self.store.write_log(key, message["log"].encode(errors="backslashreplace"))
         if (record.error or "").startswith("its process was killed by SIGKILL"):
             # Nobody but the system (short of memory), a person or the plugin itself does that: the first two may not
             # do it elsewhere.

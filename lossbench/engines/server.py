@@ -26,6 +26,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from lossbench.files import opened
 from lossbench.guard import adopt_orphans, die_with_parent, end_descendants, end_tree, leave_as
 
 LOG_END = 1 << 19  # bytes of a log that are kept from its beginning, and as many from its end
@@ -149,9 +150,8 @@ class _Log:
 
     def __init__(self, path: str) -> None:
         self._file = os.open(os.devnull, os.O_WRONLY)
-        with contextlib.suppress(OSError):  # not even a pipe in its place may stop us
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK
-            self._file = os.open(path, flags, 0o644)
+        with contextlib.suppress(OSError):  # a FIFO, a folder, no room: the cell is worth more than what it prints
+            self._file = opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         self._head, self._left_out, self._tail = 0, 0, b""
         self._flushed, self._next = True, 0.0
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lossbench.files import opened
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Place, Section, Table, leading_number
 from lossbench.schema import Cell
@@ -136,7 +138,7 @@ class Drill:
 def tail(path: Path) -> str:
     """The last lines of a log as plain text; nothing where there is no log."""
     try:
-        with path.open("rb") as handle:
+        with os.fdopen(opened(path), "rb") as handle:
             handle.seek(0, 2)
             handle.seek(max(0, handle.tell() - 4 * LOG_CHARACTERS))
             text = handle.read().decode(errors="replace")

@@ -11,6 +11,7 @@ from pathlib import Path
 from lossbench.data.dataset import Dataset, Split
 from lossbench.data.images import Pictures, class_folders, labelled
 from lossbench.errors import DataError, MissingDataError
+from lossbench.files import content
 
 CLASSES = 200
 
@@ -28,9 +29,9 @@ def load(root: Path, *, folder: str | None = None) -> Dataset:
     names = sorted(train)
     annotations = place / "val" / "val_annotations.txt"
     try:
-        rows = [line.split("\t") for line in annotations.read_text(encoding="utf-8").splitlines() if line]
+        rows = [line.split("\t") for line in content(annotations).decode().splitlines() if line]
         test = {name: [annotations.parent / "images" / row[0] for row in rows if row[1] == name] for name in names}
-    except (OSError, IndexError) as error:
+    except (OSError, UnicodeDecodeError, IndexError) as error:
         raise DataError(f"{annotations}: cannot be read ({error}); it says which validation picture is what") from error
     paths, labels = labelled([train[name] for name in names])
     test_paths, test_labels = labelled([test[name] for name in names])
