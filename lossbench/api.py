@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lossbench.claims import of_angles
 from lossbench.data import load_dataset
 from lossbench.engines import available_cores
 from lossbench.errors import LossbenchError, RunError, StoreError, SuiteError, nearest
@@ -201,7 +202,8 @@ def _engine(
         on_ray = ray.connected(address, todo, notify=notify, **asked)
         cluster = engines.enter_context(on_ray) if name == "ray" else None
         server = engines.enter_context(local.serving(todo, job.registry))
-        if problems := local.preflight(server, todo, job.registry, job.data):
+        needed = of_angles(job.suite.outline.claims, [spec for cell in todo for spec in cell.losses])
+        if problems := local.preflight(server, todo, job.registry, job.data, needed):
             raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
         yield _Engine(job, server, cluster, asked["jobs"])
 

@@ -332,7 +332,9 @@ class Record:
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds a step, by loss
     features: Mapping[str, Any] | None = None  # at width 2: some test features, their labels, the class weights
     timing: Mapping[str, Any] = field(default_factory=dict)  # timing cells: phases by loss, rounds that were disturbed
-    flags: tuple[str, ...] = ()  # collapsed: it predicts one class; resumed: its seconds are not those of one process
+    # collapsed: it predicts one class; resumed: its seconds are not those of one process; cold classifier: its warm
+    # start had no class weights that fit its loss
+    flags: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     digest: str | None = None  # sha256 of the trained parameters: equal digests, equal training
 

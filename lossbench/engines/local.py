@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,13 +111,15 @@ def serving(cells: Sequence[Cell], registry: Registry) -> Iterator[Server]:
         server.close()
 
 
-def preflight(server: Server, cells: Sequence[Cell], registry: Registry, data: Path) -> list[str]:
+def preflight(
+    server: Server, cells: Sequence[Cell], registry: Registry, data: Path, needed: Mapping[str, str] | None = None
+) -> list[str]:
     """What is wrong with the plugins of these cells, a sentence each, found in a process of its own."""
     distinct = {
         (c.dataset.label, c.classes, c.width, c.backbone.label, tuple(spec.label for spec in c.losses)): c
         for c in cells
     }
-    problems, died = _aside("preflight", server, list(distinct.values()), registry, data)
+    problems, died = _aside("preflight", server, list(distinct.values()), registry, data, needed=dict(needed or {}))
     return [f"building the plugins of this suite ended their process: {died}"] if died else problems
 
 
@@ -128,7 +130,7 @@ def probe(server: Server, cells: Sequence[Cell], registry: Registry, data: Path)
 
 
 def _aside(
-    task: str, server: Server, cells: Sequence[Cell], registry: Registry, data: Path
+    task: str, server: Server, cells: Sequence[Cell], registry: Registry, data: Path, **more: Any
 ) -> tuple[list[Any], str | None]:
     """The answer of a process that does something else than train, or how it died."""
     with tempfile.TemporaryDirectory() as folder:
@@ -139,6 +141,7 @@ def _aside(
             "data": str(data),
             "plugins": [str(folder) for folder in registry.folders],
             "reply": str(reply),
+            "more": more,
         }
         server.submit(task, log, job)
         while "exit" not in (event := server.events.get()):

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 
 # What a process of its own may be asked besides training a cell.
-ASIDE: dict[str, Callable[[list[Cell], Registry, Path], Any]] = {"preflight": preflight, "probe": probe}
+ASIDE: dict[str, Callable[..., Any]] = {"preflight": preflight, "probe": probe}
 
 
 def work(job: dict[str, Any]) -> int:
     """Do one job; the exit code of its process."""
     registry = Registry(Path(folder) for folder in job["plugins"])
     if job["task"] in ASIDE:
-        reply = ASIDE[job["task"]]([Cell.from_json(cell) for cell in job["cells"]], registry, Path(job["data"]))
+        cells = [Cell.from_json(cell) for cell in job["cells"]]
+        reply = ASIDE[job["task"]](cells, registry, Path(job["data"]), **job["more"])
         Path(job["reply"]).write_text(json.dumps(reply))
         return 0
     cell, store = Cell.from_json(job["cell"]), Store(job["store"])
