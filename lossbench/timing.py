@@ -61,7 +61,7 @@ def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
 
 
 def chosen(quiet: Sequence[bool], wanted: int) -> list[int]:
-    """Which `wanted` rounds count, in order: the first quiet ones and, where there are too few, the last disturbed ones.
+    """Which `wanted` rounds count, in order: the first quiet ones and, if those are too few, the last disturbed ones.
 
     On a machine that is never quiet disturbed rounds stand in, and the record says how many.
     """

@@ -1,4 +1,4 @@
-"""Class weights are known by their role: what a loss calls them, a warm start finds, angles are measured to, or none."""
+"""Class weights go by their role, whatever a loss calls them; a loss without any is told so, and so is its reader."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_class_weights_travel_back_from_a_loss_that_names_them_otherwise(tmp_pat
 
 
 def test_a_parameter_of_another_role_is_not_overwritten_because_it_is_called_weight(tmp_path, read_suite):
-    registry = write(tmp_path, 'CLASS_WEIGHTS = "inner.proxies"')
+    write(tmp_path, 'CLASS_WEIGHTS = "inner.proxies"')
     path = tmp_path / "losses" / "proxies.py"
     added = "self.weight = nn.Parameter(torch.ones(classes, features))\n        self.s = s\n"
     path.write_text(path.read_text().replace("self.s = s\n", added))
@@ -104,7 +104,7 @@ def test_a_parameter_of_another_role_is_not_overwritten_because_it_is_called_wei
 
 
 def test_fixed_class_weights_are_not_overwritten(tmp_path, read_suite):
-    registry = write(tmp_path, 'CLASS_WEIGHTS = "inner.proxies"')
+    write(tmp_path, 'CLASS_WEIGHTS = "inner.proxies"')
     path = tmp_path / "losses" / "proxies.py"
     fixed = 'self.register_buffer("proxies", torch.eye(*shape))'
     path.write_text(path.read_text().replace("self.proxies = nn.Parameter(torch.randn(shape))", fixed))
