@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lossbench.claims import of_angles
 from lossbench.data import load_dataset
 from lossbench.engines import available_cores
 from lossbench.errors import LossbenchError, RunError, StoreError, SuiteError, nearest
@@ -226,8 +227,9 @@ def _engine(
         on_ray = ray.connected(address, todo, notify=notify, **asked)
         cluster = engines.enter_context(on_ray) if name == "ray" else None
         servers = engines.enter_context(serving(job.registry))
+        needed = of_angles(job.suite.outline.claims, [spec for cell in todo for spec in cell.losses])
         limit = max(local.STEP_SECONDS, timeout or 0)
-        if problems := local.preflight(servers, todo, job.registry, job.data, limit):
+        if problems := local.preflight(servers, todo, job.registry, job.data, needed, limit):
             raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
         yield _Engine(job, servers, cluster, asked["jobs"])
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from lossbench.errors import SuiteError, nearest
 from lossbench.labels import label, parse_label
-from lossbench.metrics import METRICS, SCORES
+from lossbench.metrics import ANGLES, METRICS, SCORES
 from lossbench.schema import Experiment, Spec
 from lossbench.text import VERIFICATION_METRICS, Claim, ClaimText
 from lossbench.theory import minimum_width
@@ -39,6 +39,8 @@ class Names(Protocol):
     def loss(self, written: str, path: Path) -> Spec: ...
 
     def one_of(self, written: str, losses: Sequence[Spec], path: Path) -> str: ...
+
+    def weightless(self, loss: str) -> bool: ...
 
 
 def each(written: ClaimText) -> list[Claim]:
@@ -94,6 +96,50 @@ def check_variants(claims: Sequence[Claim], experiments: Mapping[str, Experiment
 
 def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
     """The claim with its labels as the experiment writes them; one that no cell can answer is refused."""
+    found = _resolved(claim, experiment, path, names)
+    if (metric := _of_angles(found)) is not None:
+        for written in losses_of(found):
+            if names.weightless(parse_label(written)[0]):
+                raise names.fail(path, without_class_weights(metric, written))
+    return found
+
+
+def losses_of(claim: Claim) -> list[str]:
+    """The labels of the losses that a claim is about; along an option, what its variants meet."""
+    return [
+        written
+        for written in (claim.better, claim.not_worse, claim.loss, claim.than, *(claim.equivalent or ()))
+        if written is not None
+    ]
+
+
+def of_angles(claims: Sequence[Claim], specs: Sequence[Spec]) -> dict[str, str]:
+    """Why each of these losses needs class weights, by label: the first claim about angles that names it."""
+    needed: dict[str, str] = {}
+    for claim, spec in itertools.product(claims, specs):
+        metric = _of_angles(claim)
+        if metric is not None and any(_means(written, spec) for written in losses_of(claim)):
+            needed.setdefault(spec.label, f"claim '{claim.text}' {without_class_weights(metric, spec.label)}")
+    return needed
+
+
+def without_class_weights(metric: str, loss: str) -> str:
+    """The end of a sentence about a claim that a loss cannot meet."""
+    return f"is about '{metric}', which is measured from class weights, and loss '{loss}' has none"
+
+
+def _of_angles(claim: Claim) -> str | None:
+    return next((metric for metric in (claim.metric, claim.than_metric) if metric in ANGLES), None)
+
+
+def _means(written: str, spec: Spec) -> bool:
+    if written == spec.label:
+        return True
+    name, options = parse_label(written)
+    return name == spec.name and all(spec.options.get(key) == value for key, value in options.items())
+
+
+def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
     _check_form(claim, path, names)
     for key in ("metric", "than_metric"):
         _check_metric(getattr(claim, key), experiment, [*path, key], names)
@@ -208,6 +254,11 @@ def _check_metric(metric: str | None, experiment: Experiment, path: Path, names:
     if metric in VERIFICATION_METRICS and experiment.task != "verification":
         problem = f"experiment '{experiment.name}' is no verification, so no cell produces '{metric}'"
         raise names.fail(path, problem)
+    if metric == "angle" and experiment.task == "verification":
+        problem = (
+            f"experiment '{experiment.name}' is a verification: the classes of its test images have no class weights"
+        )
+        raise names.fail(path, f"{problem}; did you mean 'angle_train'?")
 
 
 def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> Claim:

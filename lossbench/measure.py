@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lossbench import class_weights
 from lossbench.schema import finite_or_none
 
 
@@ -50,16 +51,18 @@ def size(tensors: Iterable[Tensor | None]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
 
 
-def ledger(backbone: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, int]:
-    """Parameter memory by cause, in bytes.
+def ledger(backbone: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer, path: str | None) -> dict[str, int]:
+    """Parameter memory by cause, in bytes; `path` names the loss's class weights.
 
-    fc: the backbone's last layer (the one of M units). classifier: the class weights and their bias. loss: all else
-    that the loss owns (centres, running averages). model: the backbone, fc included. optimizer: its state.
+    fc: the backbone's last layer (the one of M units). classifier: the class weights and the `bias` beside them. loss:
+    all else that the loss owns (centres, running averages). model: the backbone, fc included. optimizer: its state.
     """
     fc = getattr(backbone, "fc", None)
-    classifier = [getattr(loss, name, None) for name in ("weight", "bias")]
-    classifier = [tensor for tensor in classifier if isinstance(tensor, Tensor)]
     everything = [*loss.parameters(), *loss.buffers()]
+    plain = None if path is None else path.removesuffix(".T")
+    beside = None if plain is None else ".".join([*plain.split(".")[:-1], "bias"])
+    named = [class_weights.found(loss, place) for place in (plain, beside)]
+    classifier = [tensor for tensor in named if tensor is not None]
     own = [tensor for tensor in everything if all(tensor is not other for other in classifier)]
     state = [value for entry in optimizer.state.values() for value in entry.values() if isinstance(value, Tensor)]
     return {

@@ -29,3 +29,4 @@ METRICS = {
     **{name: Metric(name, "points", name != "eer") for name in VERIFICATION_METRICS},
 }
 SCORES = ("accuracy", *VERIFICATION_METRICS)  # how well a loss does its task, in points
+ANGLES = ("angle", "angle_train", "weight_angle", "simplex_distance")  # measured from the class weights of a loss

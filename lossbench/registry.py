@@ -35,6 +35,7 @@ KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")
 ENTRY_POINT: dict[Kind, str] = {"loss": "Loss", "backbone": "Backbone", "dataset": "load"}
 FOLDER: dict[Kind, str] = {"loss": "losses", "backbone": "backbones", "dataset": "datasets"}
 ENTRY_POINT_GROUP = "lossbench.plugins"
+CLASS_WEIGHTS = "weight"  # where a loss that says nothing has its class weights
 
 TRAINS_WITH = ("torch", "numpy")  # libraries that every cell uses: results may change with their versions
 
@@ -190,14 +191,44 @@ class Plugin:
     @cached_property
     def ranges(self) -> dict[str, Range | Choices]:
         """What RANGES says may be tuned, by option; PluginError where it makes no sense."""
-        assigned = {target.id for node in self._tree.body for target in _targets(node)}
-        if "RANGES" in assigned - self.constants.keys():
-            raise PluginError(f"{self.path}: RANGES must be a literal, so that it can be read without running the file")
+        self._require_literal("RANGES")
         try:
             return self.read_ranges(self.constants.get("RANGES", {}))
         except RangeError as error:
             place = f"RANGES['{error.option}']" if error.option else "RANGES"
             raise PluginError(f"{self.path}: {place}: {error}") from error
+
+    def _require_literal(self, name: str) -> None:
+        assigned = {target.id for node in self._tree.body for target in _targets(node)}
+        if name in assigned - self.constants.keys():
+            raise PluginError(f"{self.path}: {name} must be a literal, so that it can be read without running the file")
+
+    @property
+    def class_weights(self) -> str | None:
+        """The path of a loss's class weights, as CLASS_WEIGHTS names it; None when it declares to have none."""
+        self._require_literal("CLASS_WEIGHTS")
+        written = self.constants.get("CLASS_WEIGHTS", CLASS_WEIGHTS)
+        if written is None or (isinstance(written, str) and all(part.isidentifier() for part in _parts(written))):
+            return written
+        raise PluginError(
+            f'{self.path}: CLASS_WEIGHTS must be the dotted name of a parameter, such as "inner.proxies", or None, '
+            f"got {written!r}"
+        )
+
+    @property
+    def names_class_weights(self) -> bool:
+        """True when the file has CLASS_WEIGHTS, so that what it says must be so."""
+        return "CLASS_WEIGHTS" in self.constants
+
+    @cached_property
+    def weightless(self) -> bool:
+        """True when the text alone shows that a loss has no class weights; False when only building it can tell."""
+        if self.class_weights is None or self.names_class_weights:
+            return self.class_weights is None
+        entry = next((node for node in self._tree.body if isinstance(node, ast.ClassDef) and node.name == "Loss"), None)
+        if entry is None or any(ast.unparse(base) not in _PLAIN_BASES for base in entry.bases):
+            return False  # what it inherits may bring them
+        return not any(_mentioned(node) & {CLASS_WEIGHTS, *_HIDE_NAMES} for node in ast.walk(self._tree))
 
     def read_ranges(self, written: Any) -> dict[str, Range | Choices]:
         """Ranges of this plugin's own options, as somebody writes them; RangeError names the first wrong one."""
@@ -321,6 +352,21 @@ def _targets(node: ast.stmt) -> list[ast.Name]:
     else:
         found = [node.target] if isinstance(node, ast.AnnAssign) and node.value else []
     return [target for target in found if isinstance(target, ast.Name)]
+
+
+_PLAIN_BASES = ("nn.Module", "Module", "torch.nn.Module")
+_HIDE_NAMES = ("setattr", "register_parameter", "register_buffer", "__getattr__", "__dict__")  # attributes by any name
+
+
+def _mentioned(node: ast.AST) -> set[str]:
+    """The names that a piece of code may give an attribute."""
+    written = (getattr(node, field, None) for field in ("attr", "id", "name", "value"))
+    return {name for name in written if isinstance(name, str)}
+
+
+def _parts(path: str) -> list[str]:
+    """The names of a dotted path; the numbers of a list of parameters count as names."""
+    return [f"_{part}" if part.isdecimal() else part for part in path.split(".")]
 
 
 def _signature(tree: ast.Module, entry: str) -> ast.arguments | None:

@@ -349,7 +349,8 @@ class Record:
     features: Mapping[str, Any] | None = None  # at width 2: some test features, their labels, the class weights
     timing: Mapping[str, Any] = field(default_factory=dict)  # timing cells: phases by loss, rounds that were disturbed
     # collapsed: it predicts one class; resumed: its seconds are not those of one process; restarted: it began anew, as
-    # the state that an earlier process had kept was damaged.
+    # the state that an earlier process had kept was damaged; cold classifier: its warm start had no class weights that
+    # fit its loss.
     flags: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     digest: str | None = None  # sha256 of the trained parameters: equal digests, equal training

@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lossbench import class_weights as weights
 from lossbench import measure, verification
 from lossbench.batches import as_input
 from lossbench.data import Dataset, Split
+from lossbench.errors import PluginError
 from lossbench.schema import finite_or_none
 from lossbench.streams import derive
 from lossbench.text import Task
@@ -21,6 +23,10 @@ from lossbench.trainee import Trainee
 
 EVALUATION_BATCH = 128  # what it makes stays in a CPU's cache: with 512 features take nearly twice as long
 DRAWN = 500  # test features that a record of width 2 keeps
+
+
+class NotFiniteError(ArithmeticError):
+    """Features or logits are NaN or infinite in evaluation: argmax would take them for a class all the same."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +55,34 @@ def score(trainee: Trainee, dataset: Dataset, task: Task) -> Score:
     """Classification: margin-free prediction of every test image. Verification: the cosine of every pair."""
     features, seen = features_of(trainee, dataset.test)
     if task == "classification":
-        predict: Callable[[Tensor], Tensor] = trainee.loss.logits  # type: ignore[assignment]  # a plugin's method
         parts = (features[start : start + EVALUATION_BATCH] for start in range(0, len(features), EVALUATION_BATCH))
-        with torch.no_grad():
-            predicted = torch.cat([predict(part).argmax(1) for part in parts]).cpu().numpy()
+        predicted = torch.cat([_predicted(trainee, part) for part in parts]).cpu().numpy()
         return Score(predicted == dataset.test.labels, seen, features, len(np.unique(predicted)))
     assert dataset.pairs is not None and dataset.folds is not None
     scores = verification.cosine_scores(features.cpu().numpy(), dataset.pairs)
     found = verification.verify(scores, dataset.pairs[:, 2].astype(bool), dataset.folds, dataset.tested)
     # Unseen classes have no weight that their features could stand near.
     return Score(found.folds.correct, Seen([], seen.norm), features, verification=found.to_json())
+
+
+@torch.no_grad()
+def _predicted(trainee: Trainee, features: Tensor) -> Tensor:
+    """The class with the largest logit for each row of features; logits that are not B×C are an error."""
+    predict: Callable[[Tensor], Tensor] = trainee.loss.logits  # type: ignore[assignment]  # a plugin's method
+    logits = predict(features)
+    shape = (len(features), trainee.classes)
+    if not isinstance(logits, Tensor) or logits.shape != shape:
+        given = f"a tensor of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+        raise PluginError(
+            f"in evaluation mode logits() of the loss gives {given}; it must be a tensor B×C, here {shape}"
+        )
+    return _finite(logits, "a logit").argmax(1)
+
+
+def _finite(values: Tensor, what: str) -> Tensor:
+    if not torch.isfinite(values).all():
+        raise NotFiniteError(f"{what} in evaluation mode")
+    return values
 
 
 @torch.no_grad()
@@ -69,19 +93,18 @@ def features_of(trainee: Trainee, split: Split) -> tuple[Tensor, Seen]:
     for start in range(0, len(split), EVALUATION_BATCH):
         index = np.arange(start, min(start + EVALUATION_BATCH, len(split)))
         parts.append(trainee.features(as_input(split.gather(index), trainee.device)))
-    features = torch.cat(parts)
+    features = _finite(torch.cat(parts), "a feature")
     angles: list[float | None] = []
     weight = class_weights(trainee)
     labels = torch.from_numpy(split.labels).to(trainee.device)
-    if weight is not None and weight.shape[1:] == features.shape[1:] and labels.max() < len(weight):
+    if weight is not None and labels.max() < len(weight):
         angles = measure.mean_angles(features, labels, weight)
     return features, Seen(angles, finite_or_none(float(features.norm(dim=1).double().mean())))
 
 
 def class_weights(trainee: Trainee) -> Tensor | None:
     """The loss's class weights (C×M), where it has them."""
-    weight = getattr(trainee.loss, "weight", None)
-    return weight.detach() if isinstance(weight, Tensor) and weight.ndim == 2 else None
+    return weights.rows(trainee.loss, trainee.class_weights, trainee.classes, trainee.width)
 
 
 def drawable(features: Tensor, labels: NDArray[np.int64], weight: Tensor | None, seed: int) -> dict[str, Any]:

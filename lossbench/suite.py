@@ -332,6 +332,10 @@ class _Reader:
     def loss(self, written: str, path: Sequence[Any]) -> Spec:
         return self.single("loss", written, path)
 
+    def weightless(self, loss: str) -> bool:
+        """Whether a loss's file shows that it has no class weights."""
+        return self.registry.find("loss", loss).weightless
+
     def one_of(self, written: str, losses: Sequence[Spec], path: Sequence[Any]) -> str:
         """The label, among those of `losses`, that `written` means."""
         wanted = self.loss(written, path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lossbench import measure
@@ -45,9 +45,7 @@ def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
             quiet.append(share >= QUIET or cell.device != "cpu")  # a process that waits for a GPU is not disturbed
         if sum(quiet) == wanted:
             break
-    kept = [place for place, good in enumerate(quiet) if good]
-    # On a machine that is never quiet the last rounds stand in, and the record says so.
-    kept = sorted({*kept, *range(len(rounds) - wanted + len(kept), len(rounds))})
+    kept = chosen(quiet, wanted)
     phases = {
         label: {name: [rounds[place][label][part] for place in kept] for part, name in enumerate(PHASES)}
         for label in trainees
@@ -60,6 +58,16 @@ def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
         timing={"phases": phases, "disturbed": sum(not quiet[place] for place in kept), "repeated": quiet.count(False)},
         seconds={"train": sum(map(sum, seconds.values())) * steps},
     )
+
+
+def chosen(quiet: Sequence[bool], wanted: int) -> list[int]:
+    """Which `wanted` rounds count, in order: the first quiet ones and, if those are too few, the last disturbed ones.
+
+    On a machine that is never quiet disturbed rounds stand in, and the record says how many.
+    """
+    kept = [place for place, good in enumerate(quiet) if good][:wanted]
+    disturbed = [place for place, good in enumerate(quiet) if not good]
+    return sorted([*kept, *disturbed[len(disturbed) - (wanted - len(kept)) :]])
 
 
 def _visit(trainee: Trainee, ready: list[Any]) -> list[float]:

@@ -24,19 +24,20 @@ from lossbench.data import Dataset, Split, load_dataset
 from lossbench.errors import PluginError
 from lossbench.registry import Registry
 from lossbench.schema import Cell, Record
-from lossbench.score import class_weights, drawable, features_of, score
+from lossbench.score import NotFiniteError, class_weights, drawable, features_of, score
 from lossbench.streams import derive
 from lossbench.text import Schedule
 from lossbench.timing import time_losses
 from lossbench.trainee import Trainee, build
 
 CURVE_POINTS = 40  # of the training loss; the mean over the steps between two points
+COLD = "cold classifier"  # the flag of a cell whose warm start had no class weights that fit its loss
 ANGLE_SAMPLE = 10_000  # training images whose angles are measured
 STATE_FORMAT = b"lossbench-state-1"  # of the file of a cell in flight; another number when what it holds changes
 
 
 class DivergedError(ArithmeticError):
-    """The training loss became NaN or infinite."""
+    """The training loss, a parameter, or what the network gives in evaluation became NaN or infinite."""
 
     def __init__(self, step: int, curve: list[dict[str, float]], what: str = "the training loss") -> None:
         super().__init__(f"{what} is not finite at step {step}")
@@ -139,8 +140,11 @@ def run(
         return Outcome(replace(timed, bytes={"peak": memory.added()}, environment=environment))
     trainee = build(cell, cell.loss, registry, dataset.in_shape)
     environment = measure.environment(cell.threads, cell.device)
+    cold = None
     if warm_start is not None:
-        trainee.refine(torch.load(io.BytesIO(warm_start), weights_only=True, map_location=cell.device))
+        cold = trainee.refine(torch.load(io.BytesIO(warm_start), weights_only=True, map_location=cell.device))
+    if cold:
+        print(f"warm start: no class weights were handed over: {cold}")
     batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
     started = time.perf_counter()
     try:
@@ -148,25 +152,28 @@ def run(
         if not trainee.is_finite():  # the last step's gradient, which no loss has seen
             raise DivergedError(trainee.step - 1, course.curve, "a parameter")
     except DivergedError as error:
-        return Outcome(Record(cell, "diverged", error=str(error), curve=tuple(error.curve), environment=environment))
+        return _diverged(cell, error, environment)
     measure.synchronise(cell.device)
     record = Record(
         cell,
         "done",
         seconds={"train": time.perf_counter() - started, "step_median": statistics.median(course.step_seconds)},
         curve=tuple(course.curve),
-        bytes=measure.ledger(trainee.backbone, trainee.loss, trainee.optimizer),
+        bytes=measure.ledger(trainee.backbone, trainee.loss, trainee.optimizer, trainee.class_weights),
         environment=environment,
         digest=measure.parameter_digest(trainee.backbone, trainee.loss),
-        flags=course.flags,
+        flags=(*course.flags, *([COLD] if cold else [])),
     )
     if cell.kind == "warm":
         checkpoint = io.BytesIO()
         torch.save(trainee.checkpoint(), checkpoint)
         record = replace(record, bytes={**record.bytes, "peak": memory.added()})
         return Outcome(record, checkpoint=checkpoint.getvalue())
-    found = score(trainee, dataset, cell.task)
-    _, on_train = features_of(trainee, _sample(dataset.train, ANGLE_SAMPLE, cell.seed))
+    try:
+        found = score(trainee, dataset, cell.task)
+        _, on_train = features_of(trainee, _sample(dataset.train, ANGLE_SAMPLE, cell.seed))
+    except NotFiniteError as error:
+        return _diverged(cell, DivergedError(trainee.step - 1, course.curve, str(error)), environment)
     weight = class_weights(trainee)
     geometry = {} if weight is None else measure.weight_geometry(weight)
     record = replace(
@@ -181,6 +188,10 @@ def run(
         flags=(*record.flags, *(("collapsed",) if found.predicted == 1 else ())),
     )
     return Outcome(record, correct=found.correct)
+
+
+def _diverged(cell: Cell, error: DivergedError, environment: dict[str, Any]) -> Outcome:
+    return Outcome(Record(cell, "diverged", error=str(error), curve=tuple(error.curve), environment=environment))
 
 
 def train(trainee: Trainee, batches: Batches, cell: Cell, dataset: Dataset, partial: Partial | None = None) -> Course:
@@ -210,7 +221,10 @@ def train(trainee: Trainee, batches: Batches, cell: Cell, dataset: Dataset, part
         if done in points or done in evaluated:
             _close_window(course, trainee, first + done)
             if done in evaluated:
-                course.curve[-1]["correct"] = int(score(trainee, dataset, cell.task).correct.sum())
+                try:
+                    course.curve[-1]["correct"] = int(score(trainee, dataset, cell.task).correct.sum())
+                except NotFiniteError as error:
+                    raise DivergedError(trainee.step - 1, course.curve, str(error)) from error
                 trainee.train()
         if partial and done < schedule.steps and time.monotonic() - saved > partial.every:
             partial.write({"trainee": trainee.checkpoint(), "course": course.state()})

@@ -12,15 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lossbench import class_weights
 from lossbench.errors import PluginError
-from lossbench.registry import Kind, Registry
+from lossbench.registry import CLASS_WEIGHTS, Kind, Registry
 from lossbench.schema import Cell, Spec
 from lossbench.streams import derive
+
+Stored = tuple[str, bool]  # a tensor's name in the state, and whether the class weights are its transpose
 
 
 @dataclass
 class Trainee:
-    """A backbone with a loss on top, and the optimizer that moves both; `step` counts from the very beginning."""
+    """A backbone with a loss on top, and the optimizer that moves both; `step` counts from the very beginning.
+
+    `width` and `classes` are the M and C that it was built for, `class_weights` where the loss has its class weights.
+    """
 
     backbone: nn.Module
     loss: nn.Module
@@ -29,6 +35,9 @@ class Trainee:
     device: str = "cpu"
     autocast: str | None = None
     channels_last: bool = False
+    width: int = 0
+    classes: int = 0
+    class_weights: str | None = CLASS_WEIGHTS
     advance: Callable[[], None] | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,6 +71,13 @@ class Trainee:
         low = torch.autocast(self.device, getattr(torch, self.autocast)) if self.autocast else contextlib.nullcontext()
         with low:
             features: Tensor = self.backbone(images)
+        shape = (len(images), self.width)
+        if not isinstance(features, Tensor) or features.shape != shape or not features.is_floating_point():
+            given = (
+                f"{features.dtype} of shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features)
+            )
+            mode = "training" if self.backbone.training else "evaluation"
+            raise PluginError(f"in {mode} mode the backbone gives {given}; features must be floats of shape {shape}")
         return features.float()
 
     def train(self) -> None:
@@ -86,6 +102,7 @@ class Trainee:
             "backbone": self.backbone.state_dict(),
             "loss": self.loss.state_dict(),
             "optimizer": {name: self.optimizer.state[tensor] for name, tensor in self.named_parameters()},
+            "class_weights": class_weights.stored(self.loss, self.class_weights),
             "step": self.step,
         }
 
@@ -113,21 +130,45 @@ class Trainee:
             self.optimizer.state[tensor] = _placed(checkpoint["optimizer"][name], self.device)
         self.step = checkpoint["step"]
 
-    def refine(self, checkpoint: dict[str, Any]) -> None:
-        """Go on from a shared warm start: the backbone whole, and of the loss what both losses have (class weights)."""
+    def refine(self, checkpoint: dict[str, Any]) -> str | None:
+        """Go on from a shared warm start: the backbone whole, and of the loss what both losses have.
+
+        Class weights go by their role, whatever each loss calls them; anything else by its name. Returns why the loss
+        begins with class weights of its own instead, if it does.
+        """
         self.backbone.load_state_dict(checkpoint["backbone"])
-        own = self.loss.state_dict()
-        common = {
-            name: value
-            for name, value in checkpoint["loss"].items()
-            if isinstance(value, Tensor) and isinstance(own.get(name), Tensor) and own[name].shape == value.shape
-        }
-        self.loss.load_state_dict({**own, **common})
+        own, given = self.loss.state_dict(), checkpoint["loss"]
+        source: Stored | None = checkpoint.get("class_weights", (CLASS_WEIGHTS, False))
+        target = class_weights.stored(self.loss, self.class_weights)
+        cold = self._cold(source, target, given)
+        roles = [role[0] for role in (source, target) if role]
+        taken = {name: (name, False) for name, value in given.items() if name not in roles and _fit(value, own, name)}
+        if cold is None:
+            assert source and target
+            taken[target[0]] = (source[0], source[1] != target[1])
+        self.loss.load_state_dict({**own, **{name: _turned(given[old], turn) for name, (old, turn) in taken.items()}})
         for name, tensor in self.named_parameters():
             part, _, inner = name.partition(".")
-            if name in checkpoint["optimizer"] and (part == "backbone" or inner in common):
-                self.optimizer.state[tensor] = _placed(checkpoint["optimizer"][name], self.device)
+            old, turn = (inner, False) if part == "backbone" else taken.get(inner, ("", False))
+            if (state := checkpoint["optimizer"].get(f"{part}.{old}")) is not None:
+                turned = {key: _turned(value, turn) for key, value in state.items()}
+                self.optimizer.state[tensor] = _placed(turned, self.device)
         self.step = checkpoint["step"]
+        return None if all(name in taken for name, _ in self.loss.named_parameters()) else cold
+
+    def _cold(self, source: Stored | None, target: Stored | None, given: dict[str, Any]) -> str | None:
+        """Why a warm start cannot hand over its class weights to this loss."""
+        if source is None or source[0] not in given:
+            return "the loss of the warm start has no class weights to hand over"
+        if target is None:
+            return f"the loss has no class weights: {class_weights.missing(self.loss, self.class_weights)}"
+        mine = dict(self.loss.named_parameters()).get(target[0])
+        if mine is None:
+            return f"the loss keeps its class weights '{target[0]}' fixed"
+        theirs = _turned(given[source[0]], source[1] != target[1])
+        if theirs.shape != mine.shape:
+            return f"class weights of shape {tuple(theirs.shape)} do not fit into those of shape {tuple(mine.shape)}"
+        return None
 
 
 def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, int, int]) -> Trainee:
@@ -139,6 +180,11 @@ def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, 
     backbone = _plugin(registry, "backbone", cell.backbone)(in_shape, cell.width, **cell.backbone.options)
     seed_everything(derive(cell.seed, "init", "loss"))
     loss = _plugin(registry, "loss", loss_spec)(cell.width, cell.classes, **loss_spec.options)
+    plugin = registry.find("loss", loss_spec.name)
+    if plugin.names_class_weights and (
+        problem := class_weights.problem(loss, plugin.class_weights, cell.classes, cell.width)
+    ):
+        raise PluginError(f"{plugin.path}: {problem}")
     backbone, loss = backbone.to(cell.device), loss.to(cell.device)
     if cell.channels_last:
         backbone = backbone.to(memory_format=torch.channels_last)
@@ -150,7 +196,15 @@ def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, 
         weight_decay=schedule.weight_decay,
     )
     return Trainee(
-        backbone, loss, optimizer, device=cell.device, autocast=cell.autocast, channels_last=cell.channels_last
+        backbone,
+        loss,
+        optimizer,
+        device=cell.device,
+        autocast=cell.autocast,
+        channels_last=cell.channels_last,
+        width=cell.width,
+        classes=cell.classes,
+        class_weights=plugin.class_weights,
     )
 
 
@@ -163,6 +217,16 @@ def seed_everything(seed: int) -> None:
 
 def _form(state: dict[str, Any]) -> dict[str, Any]:
     return {name: (value.shape, value.dtype) if isinstance(value, Tensor) else None for name, value in state.items()}
+
+
+def _fit(value: Any, own: dict[str, Any], name: str) -> bool:
+    mine = own.get(name)
+    return isinstance(value, Tensor) and isinstance(mine, Tensor) and mine.shape == value.shape
+
+
+def _turned(value: Any, turn: bool) -> Any:
+    """A matrix transposed, if it is to be; what an optimizer keeps besides matrices (a count of steps) stays."""
+    return value.T.contiguous() if turn and isinstance(value, Tensor) and value.ndim == 2 else value
 
 
 def _placed(state: dict[str, Any], device: str) -> dict[str, Any]:

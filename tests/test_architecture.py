@@ -84,7 +84,8 @@ def imports_of(path: Path) -> set[str]:
             ],
         ),
         ("store", ["errors", "files", "schema", "text"]),
-        ("measure", ["schema"]),
+        ("class_weights", ["errors"]),
+        ("measure", ["class_weights", "schema"]),
         ("margin", []),
         ("verification", []),
         ("data/dataset", []),
@@ -92,8 +93,14 @@ def imports_of(path: Path) -> set[str]:
         ("data/cache", ["data", "errors", "files", "registry"]),
         ("data/contract", ["data", "errors"]),
         ("batches", ["data", "streams"]),
-        ("trainee", ["errors", "registry", "schema", "streams"]),
-        ("score", ["batches", "data", "measure", "schema", "streams", "text", "trainee", "verification"]),
+        ("trainee", ["class_weights", "errors", "registry", "schema", "streams"]),
+        (
+            "score",
+            [
+                *("batches", "class_weights", "data", "errors", "measure", "schema", "streams", "text", "trainee"),
+                "verification",
+            ],
+        ),
         ("timing", ["batches", "data", "measure", "registry", "schema", "streams", "trainee"]),
         (
             "train",

@@ -6,9 +6,11 @@ import time
 import numpy as np
 import pytest
 import torch
+from conftest import alive
 
-from lossbench.check import check, check_names
+from lossbench.check import acting, check, check_apart, check_names
 from lossbench.check.margin import EXCUSABLE
+from lossbench.check.subject import Subject, isolated
 from lossbench.errors import PluginError
 from lossbench.registry import Plugin, Registry
 
@@ -282,7 +284,10 @@ BROKEN = {
             )
         ],
     ),
-    "a docstring without a year": ("docstring", [(", 2018.", ".")]),
+    "a file without a docstring": (
+        "docstring",
+        [('"""A cosine margin, for tests.\n\nNobody, "A cosine margin", 2018.\n"""', "")],
+    ),
     "a summary of two lines": ("docstring", [("for tests.\n\n", "for tests.\n")]),
     "an option without a type": ("options", [("scale: float = 8.0", "scale=8.0")]),
     "a default that is not a literal": ("loads", [("scale: float = 8.0", "scale: float = 2.0**3")]),
@@ -308,6 +313,50 @@ BROKEN = {
         [('MARGIN_OFF = {"margin": 0.0}', 'BY_DESIGN = {"bad labels": "lazy"}')],
     ),
     "a loss for each example": ("runs", [(RETURN, RETURN.replace("labels)\n", 'labels, reduction="none")\n'))]),
+    "an option that nothing reads": (
+        "options act",
+        [("scale: float = 8.0", "scale: float = 8.0, temper: float = 1.0")],
+    ),
+    "an option that only ends up in a buffer": (
+        "options act",
+        [
+            ("scale: float = 8.0", "scale: float = 8.0, temper: float = 1.0"),
+            (
+                "        self.margin, self.scale = margin, scale\n",
+                "        self.margin, self.scale = margin, scale\n"
+                "        self.register_buffer('temper', torch.tensor(temper))\n",
+            ),
+        ],
+    ),
+    "a choice that nothing reads": (
+        "options act",
+        [
+            ("scale: float = 8.0", "scale: float = 8.0, form: Literal['a', 'b'] = 'a'"),
+            ("import random, time\n", "import random, time\nfrom typing import Literal\n"),
+        ],
+    ),
+    "a second margin that never reaches the loss": (
+        "options act",
+        [
+            ('MARGIN_OFF = {"margin": 0.0}', 'MARGIN_OFF = {"margin": 0.0, "spread": 0.0}'),
+            ("scale: float = 8.0", "scale: float = 8.0, spread: float = 0.1"),
+        ],
+    ),
+    "class weights that stand in columns": (
+        "class weights",
+        [
+            (
+                "self.weight = init_weight(classes, features)",
+                "self.weight = nn.Parameter(init_weight(classes, features).detach().T.clone())",
+            ),
+            ("F.normalize(self.weight))", "F.normalize(self.weight.T))"),
+            ("len(self.weight)", "self.weight.shape[1]"),
+        ],
+    ),
+    "class weights that are not there": (
+        "class weights",
+        [('MARGIN_OFF = {"margin": 0.0}', 'MARGIN_OFF = {"margin": 0.0}\nCLASS_WEIGHTS = "wieght"')],
+    ),
     "a file that is not Python": ("loads", [("class Loss(nn.Module):", "class Loss(nn.Module:")]),
     "a file that fails on import": ("loads", [("class Loss(nn.Module):", "1 / 0\n\n\nclass Loss(nn.Module):")]),
     "a file that leaves the program": (
@@ -342,7 +391,11 @@ def test_a_fault_in_one_choice_of_an_option_is_caught_and_named(tmp_path):
         "        self.margin, self.scale = margin, scale\n",
         "        self.margin, self.scale, self.safe = margin, scale, safe\n",
     )
-    found = failures(check(plugin(tmp_path, switch, keep, (CHECK, "        if self.safe:\n    " + CHECK))))
+    excuse = (
+        'MARGIN_OFF = {"margin": 0.0}',
+        'MARGIN_OFF = {"margin": 0.0}\nBY_DESIGN = {"option safe": "it only checks"}',
+    )
+    found = failures(check(plugin(tmp_path, switch, keep, excuse, (CHECK, "        if self.safe:\n    " + CHECK))))
     assert set(found) == {"bad labels"}
     assert found["bad labels"].startswith("with safe=false: ")
 
@@ -399,9 +452,11 @@ def test_class_weights_may_have_any_layout(tmp_path):
         ),
     }
     for name, (made, used, count) in layouts.items():
+        declared = "\nCLASS_WEIGHTS = 'weight.T'" if name == "transposed" else ""
         findings = check(
             plugin(
                 tmp_path,
+                ('MARGIN_OFF = {"margin": 0.0}', 'MARGIN_OFF = {"margin": 0.0}' + declared),
                 (
                     "self.weight = init_weight(classes, features)",
                     f"self.weight = nn.Parameter(({made}).detach().clone())",
@@ -412,6 +467,7 @@ def test_class_weights_may_have_any_layout(tmp_path):
         )
         assert failures(findings) == {}, name
         assert [finding.property for finding in findings if finding.status == "skip"] == ["ranges", "margin off"], name
+        assert statuses(findings)["class weights"] == ("pass" if name == "transposed" else "fact"), name
 
 
 def test_a_loss_without_class_directions_is_not_held_to_what_needs_them(tmp_path):
@@ -426,6 +482,9 @@ def test_a_loss_without_class_directions_is_not_held_to_what_needs_them(tmp_path
     findings = check(plugin(tmp_path, source=source))
     assert failures(findings) == {}
     assert statuses(findings)["finite at cosine ±1"] == "skip"
+    (told,) = (finding for finding in findings if finding.property == "class weights")
+    assert told.status == "fact"
+    assert told.sentence.startswith("has no class weights (it has no parameter 'weight' and declares no CLASS_WEIGHTS)")
 
 
 def test_the_callers_generators_and_settings_are_left_as_they_were(tmp_path):
@@ -467,3 +526,137 @@ def test_one_loss_is_checked_in_about_two_seconds(tmp_path):
     started = time.process_time()
     check(subject)
     assert time.process_time() - started < 3
+
+
+def test_a_missing_citation_is_a_fact_and_no_fault(tmp_path):
+    findings = check(plugin(tmp_path, (", 2018.", ".")))
+    assert failures(findings) == {}
+    (told,) = (finding for finding in findings if finding.property == "docstring")
+    assert (told.status, "cites no source" in told.sentence) == ("fact", True)
+
+
+def test_an_option_without_effect_may_be_explained_and_is_then_a_fact(tmp_path):
+    idle = ("scale: float = 8.0", "scale: float = 8.0, temper: float = 1.0")
+    excuse = (
+        'MARGIN_OFF = {"margin": 0.0}',
+        'MARGIN_OFF = {"margin": 0.0}\nBY_DESIGN = {"option temper": "kept for old suites"}',
+    )
+    findings = check(plugin(tmp_path, idle, excuse))
+    assert failures(findings) == {}
+    (told,) = (finding for finding in findings if finding.property == "options act")
+    assert told.status == "fact" and told.sentence.endswith("by design: kept for old suites")
+
+
+def test_an_option_that_acts_only_beside_another_is_found_to_act(tmp_path):
+    changes = [
+        ("scale: float = 8.0", "scale: float = 8.0, soft: bool = False, eps: float = 0.1"),
+        (
+            "        self.margin, self.scale = margin, scale\n",
+            "        self.margin, self.scale = margin, scale * (eps if soft else 1.0)\n",
+        ),
+    ]
+    assert failures(check(plugin(tmp_path, *changes))) == {}
+
+
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        ("rate: float = 0.1", "        self.t += self.rate\n"),
+        ("after: int = 1000", "        self.t += float(self.rate == 0)\n"),
+    ],
+)
+def test_an_option_that_acts_only_through_the_schedule_is_found_to_act(tmp_path, option, code):
+    name = option.partition(":")[0]
+    changes = [
+        ("scale: float = 8.0", f"scale: float = 8.0, {option}"),
+        (
+            "        self.margin, self.scale = margin, scale\n",
+            f"        self.margin, self.scale, self.rate = margin, scale, {name}\n",
+        ),
+        (
+            SETUP,
+            "    def setup(self):\n        self.register_buffer('t', torch.zeros(()))\n\n    def advance(self):\n"
+            + code,
+        ),
+        (TARGET, "        return score - self.scale * self.margin * (1 + float(self.t))\n"),
+    ]
+    assert failures(check(plugin(tmp_path, *changes))) == {}
+
+
+@pytest.mark.parametrize("name", Registry().names("loss"))
+def test_an_idle_option_in_any_built_in_loss_is_caught_and_named(tmp_path, name):
+    source = Registry().find("loss", name).path.read_text(encoding="utf-8")
+    signature = "classes: int, *, " if "classes: int, *, " in source else "        *,\n"
+    added = signature + ("idle: float = 1.0, " if "," in signature[:-4] else "        idle: float = 1.0,\n")
+    with isolated():
+        sentence = acting.options_act(Subject(plugin(tmp_path, (signature, added), source=source), Registry()))
+    assert sentence.startswith("option idle changes nothing") and " | " not in sentence
+
+
+CURES = {
+    "labels of −100 silently ignored": "call lossbench.margin.check_labels(labels, classes) first in forward",
+    "a stray copy of the features": "register_buffer",
+    "logits with the margin in them": "leave it out of logits()",
+    "an option that nothing reads": 'BY_DESIGN = {"option temper": "…"}',
+    "a detached target": 'BY_DESIGN = {"gradient": "…"}',
+    "class weights that stand in columns": 'write CLASS_WEIGHTS = "weight.T"',
+    "class weights that are not there": "did you mean 'weight'?",
+    "nonsense refused by an assertion": 'raise ValueError(f"margin must be …, got {margin}")',
+}
+
+
+@pytest.mark.parametrize("fault", CURES)
+def test_a_failure_names_its_cure(tmp_path, fault):
+    expected, changes = BROKEN[fault]
+    assert CURES[fault] in failures(check(plugin(tmp_path, *changes)))[expected]
+
+
+ENDS = {
+    "an endless import": ("loads", "while True: pass\n\n\n", None, "does not come to an end within 8 seconds"),
+    "an exit at import": ("loads", "import os; os._exit(7)\n\n\n", None, "exit code 7"),
+    "an endless forward": ("runs", "", "while True: pass", "does not come to an end within 8 seconds"),
+    "an exit in forward": ("runs", "", "__import__('os')._exit(0)", "exit code 0"),
+    "sys.exit in forward": ("runs", "", "__import__('sys').exit(3)", "raises SystemExit"),
+    "an interrupt in forward": ("runs", "", "raise KeyboardInterrupt", "raises KeyboardInterrupt"),
+    "a crash in forward": ("runs", "", "__import__('ctypes').string_at(0)", "SIGSEGV"),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_a_loss_that_hangs_exits_or_crashes_is_a_finding_of_what_was_being_tried(tmp_path, case):
+    expected, at_import, in_forward, said = ENDS[case]
+    changes = [("class Loss(nn.Module):", at_import + "class Loss(nn.Module):")]
+    if in_forward:
+        changes.append((SCORES, f"        {in_forward}\n" + SCORES))
+    subject = plugin(tmp_path, *changes)
+    started = time.monotonic()
+    found = failures(check_apart(subject, Registry(), seconds=8))
+    assert set(found) == {expected} and said in found[expected]
+    assert time.monotonic() - started < 60
+
+
+def test_what_a_hanging_loss_has_started_is_ended_with_it(tmp_path):
+    started = f"import subprocess\nopen({str(tmp_path / 'pid')!r}, 'w').write("
+    started += "str(subprocess.Popen(['sleep', '600']).pid))\nwhile True: pass\n\n\n"
+    check_apart(plugin(tmp_path, ("class Loss(nn.Module):", started + "class Loss(nn.Module):")), Registry(), seconds=4)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+def test_a_check_apart_finds_what_a_check_here_finds(tmp_path):
+    subject = plugin(tmp_path)
+    assert check_apart(subject, Registry()) == check(subject)
+
+
+def test_the_command_names_a_loss_that_crashes_and_checks_the_others(tmp_path, lossbench):
+    crash = ("class Loss(nn.Module):", "import ctypes; ctypes.string_at(0)\n\n\nclass Loss(nn.Module):")
+    path = plugin(tmp_path, crash).path
+    done = lossbench("check", path, "softmax")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "SIGSEGV" in done.stdout
+    lines = done.stdout.splitlines()
+    assert any(line.startswith(str(path)) and "1 fail" in line for line in lines)
+    assert any(line.startswith("softmax") and "pass" in line and "fail" not in line for line in lines)

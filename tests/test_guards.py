@@ -33,6 +33,14 @@ def test_nothing_fires_where_nothing_is_wrong(tmp_path, read_suite):
     assert fired(tmp_path, read_suite(EIGHT)).keys() <= {"multiplicity"}
 
 
+def test_a_loss_that_its_warm_start_handed_no_class_weights_is_named(tmp_path, read_suite):
+    def truth(cell):
+        return replace(sound(cell), flags=("cold classifier",) if cell.loss.name == "w_softmax" else ())
+
+    text = fired(tmp_path, read_suite(EIGHT), truth)["cold classifier"]
+    assert text.startswith("w_softmax received no class weights from the warm start (8 cells)")
+
+
 def test_too_few_seeds_for_an_interval(tmp_path, read_suite):
     assert "2 paired seeds: no interval" in fired(tmp_path, read_suite(SMALL))["too few seeds"]
 

@@ -9,6 +9,8 @@ import time
 import numpy as np
 import pytest
 from conftest import SMALL, write_loss
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lossbench import timing, train
 from lossbench.data import data_folder
@@ -77,6 +79,39 @@ def test_a_round_that_lost_its_core_is_repeated_and_a_machine_that_is_never_quie
         assert kept == [2, 4, 5, 6, 7] and record.timing["disturbed"] == 0 and record.timing["repeated"] == 2
     else:
         assert kept == [11, 12, 13, 14, 15] and record.timing["disturbed"] == 5
+
+
+@given(st.integers(1, 12), st.data())
+def test_exactly_the_wanted_rounds_are_kept_each_once_and_in_order_whichever_were_quiet(wanted, data):
+    quiet = data.draw(st.lists(st.booleans(), min_size=wanted, max_size=timing.PATIENCE * wanted))
+    kept = timing.chosen(quiet, wanted)
+    assert len(kept) == wanted
+    assert kept == sorted(set(kept)) and set(kept) <= set(range(len(quiet)))
+    good = [place for place, is_quiet in enumerate(quiet) if is_quiet]
+    assert [place for place in kept if quiet[place]] == good[:wanted]  # no quiet round gives way to a disturbed one
+    stand_ins = [place for place in kept if not quiet[place]]
+    passed_over = [place for place in range(len(quiet)) if place not in kept and not quiet[place]]
+    assert all(place < stand_in for place in passed_over for stand_in in stand_ins)  # the last ones stand in
+
+
+def test_quiet_rounds_at_the_end_cost_no_round(timing_cell, registry, monkeypatch):
+    """The last rounds are quiet, and too few: the stand-ins are other rounds, and as many as are missing."""
+    clock = {"wall": 0.0, "busy": 0.0, "visits": 0}
+
+    def visit(trainee, ready):
+        number = clock["visits"] // 2
+        clock["visits"] += 1
+        clock["wall"] += 1.0
+        clock["busy"] += 1.0 if number in (1, 14, 15) else 0.5
+        return [0.1, 0.1, 0.1 + number]
+
+    monkeypatch.setattr(timing, "_visit", visit)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock["wall"])
+    monkeypatch.setattr(timing.time, "process_time", lambda: clock["busy"])
+    record = timing.time_losses(timing_cell, registry, train.load_dataset("digits"))
+    kept = [round(seconds - 0.3) for seconds in record.rounds["softmax"]]
+    assert kept == [1, 12, 13, 14, 15]
+    assert record.timing["disturbed"] == 2
 
 
 def burn(seconds: float) -> None:

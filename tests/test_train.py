@@ -363,3 +363,86 @@ def test_a_network_of_width_two_keeps_features_that_can_be_drawn(read_suite, reg
         whole = trainee.backbone.eval()(as_input(digits.test.images.copy())).numpy()
     found = {tuple(np.round(row, 3)) for row in whole.tolist()}
     assert sum(tuple(row) in found for row in kept["points"]) > 490  # but for the last digit
+
+
+LOGITS = "return F.linear(features, self.weight)"
+
+
+def one_cell(folder, read_suite, name, logits):
+    """The cell of a loss whose `logits` are replaced in evaluation mode."""
+    path = write_loss(folder, name, "pass")
+    path.write_text(path.read_text().replace(LOGITS, f"scores = F.linear(features, self.weight)\n        {logits}"))
+    registry = Registry([folder])
+    suite = read_suite(SMALL.replace('"w_softmax"]', f'"{name}"]'), plugins=registry)
+    return next(cell for cell in plan(suite) if cell.loss.name == name), registry
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("scores[:, :9]", r"a tensor of shape \(128, 9\); it must be a tensor B×C, here \(128, 10\)"),
+        ("scores[:, :, None]", r"a tensor of shape \(128, 10, 1\)"),
+        ("scores.T", r"a tensor of shape \(10, 128\)"),
+        ("scores.argmax(1)", r"a tensor of shape \(128,\)"),
+        ("(scores, None)", "gives tuple"),
+    ],
+)
+def test_wrong_shaped_logits_in_evaluation_are_an_error_of_the_cell(tmp_path, read_suite, given, said):
+    cell, registry = one_cell(tmp_path, read_suite, "odd", f"return scores if self.training else {given}")
+    with pytest.raises(PluginError, match=said):
+        train.run(cell, registry, DATA)
+
+
+@pytest.mark.parametrize("evaluations", [0, 3])
+@pytest.mark.parametrize("bad", ["nan", "inf"])
+def test_logits_that_are_not_finite_in_evaluation_are_diverged_not_class_zero(tmp_path, read_suite, bad, evaluations):
+    spoil = f"return scores if self.training else scores.index_fill(1, torch.tensor(3), float('{bad}'))"
+    cell, registry = one_cell(tmp_path, read_suite, "odd", spoil)
+    cell = replace(cell, schedule=cell.schedule.model_copy(update={"evaluations": evaluations}))
+    record = train.run(cell, registry, DATA).record
+    assert record.status == "diverged" and record.correct is None
+    assert record.error == f"a logit in evaluation mode is not finite at step {1 if evaluations else 5}"
+
+
+BACKBONE = '''"""A backbone for a test."""
+from torch import nn
+
+
+class Backbone(nn.Module):
+    def __init__(self, in_shape, width):
+        super().__init__()
+        self.fc = nn.Linear(64, width)
+
+    def forward(self, images):
+        features = self.fc(images.flatten(1))
+        return features if self.training else EVALUATED
+'''
+
+
+def cell_with_backbone(folder, read_suite, evaluated):
+    (folder / "backbones").mkdir()
+    (folder / "backbones" / "odd.py").write_text(BACKBONE.replace("EVALUATED", evaluated))
+    registry = Registry([folder])
+    text = SMALL.replace('{ name = "cnn", channels = 4, depths = [1] }', '"odd"')
+    return plan(read_suite(text, plugins=registry))[0], registry
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "said"),
+    [
+        ("features[:, :4]", r"torch.float32 of shape \(128, 4\); features must be floats of shape \(128, 8\)"),
+        ("features[:1]", r"torch.float32 of shape \(1, 8\)"),
+        ("features.long()", r"torch.int64 of shape \(128, 8\)"),
+        ("(features, features)", "tuple"),
+    ],
+)
+def test_wrong_features_in_evaluation_are_an_error_of_the_cell(tmp_path, read_suite, evaluated, said):
+    cell, registry = cell_with_backbone(tmp_path, read_suite, evaluated)
+    with pytest.raises(PluginError, match=f"in evaluation mode the backbone gives .*{said}"):
+        train.run(cell, registry, DATA)
+
+
+def test_features_that_are_not_finite_in_evaluation_are_diverged(tmp_path, read_suite):
+    cell, registry = cell_with_backbone(tmp_path, read_suite, "features / 0")
+    record = train.run(cell, registry, DATA).record
+    assert (record.status, record.error) == ("diverged", "a feature in evaluation mode is not finite at step 5")

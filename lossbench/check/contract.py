@@ -16,11 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lossbench import class_weights as weights
 from lossbench.check.subject import (
     CLASSES,
+    FEATURES,
+    KEEP_FINITE,
     SIZE,
     TRUE_NORM,
     NotApplicable,
+    Remark,
     Result,
     Subject,
     advance,
@@ -29,7 +33,7 @@ from lossbench.check.subject import (
     evaluate,
     logits,
     near,
-    place,
+    or_explain,
     reseed,
     same_parameters,
     train,
@@ -39,6 +43,7 @@ from lossbench.ranges import Range
 from lossbench.registry import REQUIRED
 
 MOST_CORNERS = 256  # of RANGES that are tried
+SEEDED = "draw only from the global generators of torch, numpy and random, which are seeded"
 
 # --- the file -----------------------------------------------------------------------------------------------------
 
@@ -47,11 +52,11 @@ def docstring(subject: Subject) -> str | None:
     """The docstring opens with a one-line summary and cites its source with a year."""
     lines = subject.plugin.doc.splitlines()
     if not lines:
-        return "the file has no docstring"
+        return 'the file has no docstring: begin it with """A summary in one line."""'
     if len(lines) > 1 and lines[1].strip():
-        return "the docstring's first line is not a summary of one line: an empty line must follow it"
+        return "the docstring's first line is not a summary by itself: leave an empty line after it"
     if not re.search(r"\b(19|20)\d\d\b", subject.plugin.doc):
-        return "the docstring cites no source with its year"
+        raise Remark("the docstring cites no source with a year: name the paper, if there is one")
     return None
 
 
@@ -59,7 +64,7 @@ def options(subject: Subject) -> str | None:
     """Every option has a type that a suite can check and a default, and is refused only by ValueError."""
     for name, option in subject.plugin.options.items():
         if option.default is REQUIRED:
-            return f"option {name} has no default"
+            return f"option {name} has no default: give it one, as in `{name}: float = 1.0`"
         if option.annotation is Any and option.annotation_text != "Any":
             given = "no type" if option.annotation_text == "anything" else f"the type {option.annotation_text}"
             return (
@@ -70,9 +75,9 @@ def options(subject: Subject) -> str | None:
                 subject.build(options={name: nonsense})
             except ValueError as error:
                 if not str(error).strip():
-                    return f"{name} = {nonsense!r} is refused without a word"
+                    return f"{name} = {nonsense!r} is refused without a message: {_refusal(name)}"
             except Exception as error:
-                return f"{name} = {nonsense!r} is refused by {type(error).__name__} instead of ValueError"
+                return f"{name} = {nonsense!r} is refused by {type(error).__name__}: {_refusal(name)}"
     return None
 
 
@@ -88,8 +93,12 @@ def ranges(subject: Subject) -> str | None:
         try:
             subject.build(options=chosen)
         except ValueError as error:
-            return f"{label('', chosen)[1:-1]}, within RANGES, is refused: {error}"
+            return f"{label('', chosen)[1:-1]}, within RANGES, is refused ({error}): narrow RANGES, or accept it"
     return None
+
+
+def _refusal(name: str) -> str:
+    return f'in __init__, raise ValueError(f"{name} must be …, got {{{name}}}")'
 
 
 def _nonsense(annotation: Any) -> tuple[Any, ...]:
@@ -106,19 +115,22 @@ def runs(subject: Subject) -> str | None:
     loss = subject.build()
     points, labels = batch()
     if problem := evaluate(loss, points, labels).problem():
-        return problem
+        return f"{problem} at a generic point: {KEEP_FINITE}"
     scores = logits(loss, points)
-    return None if scores.shape == (SIZE, CLASSES) else f"logits have the shape {tuple(scores.shape)} instead of B×C"
+    if not isinstance(scores, Tensor) or scores.shape != (SIZE, CLASSES):
+        given = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        return f"logits() gives {given} instead of B×C = {(SIZE, CLASSES)}: return one score per class and example"
+    return None
 
 
 def deterministic(subject: Subject) -> str | None:
     """The same seed gives the same value and gradient, to the bit."""
     first, second = (evaluate(subject.build(), *batch()) for _ in range(2))
     if not torch.equal(first.value, second.value):
-        return f"the same seed gives {first.value.item():.10g} and then {second.value.item():.10g}"
+        return f"the same seed gives {first.value.item():.10g} and then {second.value.item():.10g}: {SEEDED}"
     for name, gradient in first.gradients.items():
         if not torch.equal(gradient, second.gradients[name]):
-            return f"the same seed gives two different gradients of {name}"
+            return f"the same seed gives two different gradients of {name}: {SEEDED}"
     return None
 
 
@@ -131,7 +143,10 @@ def batch_order(subject: Subject) -> str | None:
         return None
     if draws(subject):
         raise NotApplicable("draws random numbers, so the order decides which example gets which")
-    return f"shuffling the batch changes the loss from {straight.value.item():.6g} to {shuffled.value.item():.6g}"
+    return (
+        f"shuffling the batch changes the loss from {straight.value.item():.6g} to {shuffled.value.item():.6g}: treat "
+        f"all examples alike, whatever their place in the batch, {or_explain('batch order')}"
+    )
 
 
 def class_order(subject: Subject) -> str | None:
@@ -149,7 +164,10 @@ def class_order(subject: Subject) -> str | None:
             return None
     if draws(subject):
         raise NotApplicable("draws random numbers, so the order decides which class gets which")
-    return f"numbering the classes anew changes the loss from {straight.value.item():.6g} to {result.value.item():.6g}"
+    return (
+        f"numbering the classes anew changes the loss from {straight.value.item():.6g} to {result.value.item():.6g}: "
+        f"treat all classes alike, whatever their number, {or_explain('class order')}"
+    )
 
 
 def _reorder(tensor: Tensor, order: Tensor, blocks: bool) -> None:
@@ -171,18 +189,18 @@ def prediction(subject: Subject) -> str | None:
     loss, (points, labels) = subject.build(), batch()
     before = logits(loss, points)
     if not torch.isfinite(before).all():
-        return "logits are not finite"
+        return f"logits are not finite: {KEEP_FINITE}"
     if not near(torch.cat([logits(loss, point[None]) for point in points]), before):
-        return "logits of one example depend on the other examples"
+        return "logits of one example depend on the others: use no statistics of the batch in logits()"
     evaluate(loss, points, labels, on_a_copy=False)
     if not torch.equal(logits(loss, points), before):
-        return "logits are other ones after a forward pass: they know the labels"
+        return "logits change after a forward pass: use nothing in logits() that forward() has stored, such as labels"
     if off := subject.declared("MARGIN_OFF"):
         plain = subject.build(options=off)
         same_parameters(loss, plain)
         scores = logits(plain, points)
         if not near(scores / scores.norm(), before / before.norm()):
-            return "logits change with the margin"
+            return "logits change with the margin: leave it out of logits() and apply it in forward()"
     return None
 
 
@@ -190,9 +208,14 @@ def aligned_prediction(subject: Subject) -> str | None:
     """A feature along a class weight is predicted as that class."""
     axes = torch.eye(CLASSES, CLASSES + 1, dtype=torch.float64)
     loss = subject.build(CLASSES + 1, CLASSES)
-    place(loss, axes)
+    subject.place(loss, axes)
     right = torch.equal(logits(loss, TRUE_NORM * axes).argmax(1), torch.arange(CLASSES))
-    return None if right else "a feature along a class weight is not predicted as that class"
+    if right:
+        return None
+    return (
+        "a feature along a class weight is not predicted as that class: logits() must be largest for the nearest class "
+        "weight; if another tensor holds the class weights, name it in CLASS_WEIGHTS"
+    )
 
 
 # --- what it leaves alone and what it owns ------------------------------------------------------------------------
@@ -207,12 +230,12 @@ def inputs_untouched(subject: Subject) -> str | None:
     reseed(0)
     loss(passed, named)
     if not torch.equal(passed, points):
-        return "forward changes the features in place"
+        return "forward changes the features in place: compute a new tensor (x = x * 2, not x *= 2)"
     if not torch.equal(named, labels):
-        return "forward changes the labels in place"
+        return "forward changes the labels in place: change a copy, labels.clone()"
     for name, value in loss.named_parameters():
         if not torch.equal(value, parameters[name]):
-            return f"forward changes the parameter {name}"
+            return f"forward changes the parameter {name}: leave that to the optimizer, or do it in advance()"
     return None
 
 
@@ -225,9 +248,9 @@ def forward_keeps_state(subject: Subject) -> str | None:
     values = [evaluate(loss, points, labels, on_a_copy=False).value for _ in range(3)]
     for name, value in before.items():
         if not _same(value, loss.state_dict()[name]):
-            return f"forward changes the state '{name}'; changes belong in advance()"
+            return f"forward changes the state '{name}': change it in advance(), which is called once per step"
     if not near(values[0], values[2]):
-        return "forward gives another value each time it is called; changes of state belong in advance()"
+        return "forward gives another value each time: change state in advance(), which is called once per step"
     return None
 
 
@@ -247,7 +270,10 @@ def state_round_trip(subject: Subject) -> str | None:
     for moment in ("after loading its state", "one step after loading its state"):
         value, loaded = (evaluate(loss, points, labels, on_a_copy=False).value for loss in (first, second))
         if not near(value, loaded):
-            return f"{moment} the loss is {loaded.item():.6g} instead of {value.item():.6g}"
+            return (
+                f"{moment} the loss is {loaded.item():.6g} instead of {value.item():.6g}: keep counters and averages "
+                "in buffers (register_buffer) or in get_extra_state and set_extra_state"
+            )
         advance(first)
         advance(second)
     return None
@@ -260,12 +286,16 @@ def owned_memory(subject: Subject) -> str | None:
     size = _bytes(loss)
     train(loss, 3)
     if _bytes(loss) != size:
-        return f"its parameters and buffers grow from {size:,} to {_bytes(loss):,} bytes over three steps"
+        grown = f"its parameters and buffers grow from {size:,} to {_bytes(loss):,} bytes over three steps"
+        return f"{grown}: give them their full size in __init__ and overwrite them"
     registered = {id(tensor) for tensor in (*loss.parameters(), *loss.buffers())}
     for module in loss.modules():
         own = {name: value for name, value in vars(module).items() if name not in _REGISTERED}
         for path in _strays(own, registered, set()):
-            return f"it keeps a tensor that is neither a parameter nor a buffer after a step: {path}"
+            return (
+                f"it keeps a tensor that is neither a parameter nor a buffer after a step, {path}: register it "
+                "(register_buffer), or let go of it in advance()"
+            )
     return None
 
 
@@ -303,14 +333,39 @@ def bad_labels(subject: Subject) -> str | None:
     spoilt = {f"labels of {wrong}": labels.clone() for wrong in (CLASSES, -1, -100)}
     for wrong, given in zip((CLASSES, -1, -100), spoilt.values(), strict=True):
         given[0] = wrong
+    cure = "call lossbench.margin.check_labels(labels, classes) first in forward"
     for said, given in {**spoilt, "labels of float dtype": labels.float()}.items():
         try:
             subject.build()(points.clone(), given)
         except ValueError as error:
             if not str(error).strip():
-                return f"{said} are refused without a word"
+                return f"{said} are refused without a message: {cure}"
         except Exception as error:
-            return f"{said} are refused by {type(error).__name__} instead of ValueError"
+            return f"{said} are refused by {type(error).__name__} instead of ValueError: {cure}"
         else:
-            return f"{said} are taken without complaint, with {CLASSES} classes"
+            return f"{said} are accepted, with {CLASSES} classes: {cure}"
     return None
+
+
+# --- what others read of it -----------------------------------------------------------------------------------------
+
+
+def class_weights(subject: Subject) -> str | None:
+    """Its class weights are known, one row per class: angles can be measured, and a warm start hands them over."""
+    loss, path = subject.build(), subject.class_weights
+    named = subject.believed and subject.plugin.names_class_weights
+    if named and (fault := weights.problem(loss, path, CLASSES, FEATURES)):
+        return fault
+    if weights.rows(loss, path, CLASSES, FEATURES) is not None:
+        return None
+    tensor = weights.found(loss, path)
+    if path is not None and tensor is not None and tensor.shape == (FEATURES, CLASSES):
+        return f"its '{path}' has one column per class, not one row: write {weights.transposed(path)}"
+    told = (
+        f"has no class weights ({weights.missing(loss, path)}): angles are not measured, claims about them are refused "
+        "and a warm start hands over the backbone alone"
+    )
+    shaped = [name for name, value in loss.named_parameters() if value.shape == (CLASSES, FEATURES)]
+    if shaped and not named:
+        told += f"; if they are '{shaped[0]}', write CLASS_WEIGHTS = \"{shaped[0]}\""
+    raise Remark(told)

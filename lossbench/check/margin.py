@@ -14,6 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from lossbench import class_weights
 from lossbench.check.subject import (
     TRUE_NORM,
     NotApplicable,
@@ -23,7 +24,7 @@ from lossbench.check.subject import (
     evaluate,
     logits,
     near,
-    place,
+    or_explain,
     same_parameters,
 )
 from lossbench.errors import nearest
@@ -35,33 +36,34 @@ HALVINGS = 24  # of the interval around a suspected jump: 0.013 rad shrink to 8e
 
 
 def declarations(subject: Subject) -> str | None:
-    """What it declares about itself (MARGIN_OFF, MARGIN_OFF_EQUALS, BY_DESIGN) can be read and makes sense."""
+    """What it declares about itself (MARGIN_OFF, BY_DESIGN, CLASS_WEIGHTS, …) can be read and makes sense."""
     constants = subject.plugin.constants
     module = sys.modules[subject.plugin.load().__module__]
-    for name in ("MARGIN_OFF", "MARGIN_OFF_EQUALS", "BY_DESIGN"):
+    for name in ("MARGIN_OFF", "MARGIN_OFF_EQUALS", "BY_DESIGN", "CLASS_WEIGHTS"):
         if hasattr(module, name) and name not in constants:
-            return f"{name} must be a plain assignment of a literal"
+            return f"{name} must be a literal, so that it can be read without running the file: assign it once, plainly"
+    _ = subject.plugin.class_weights  # PluginError says what is wrong with it
     off, equals = constants.get("MARGIN_OFF"), constants.get("MARGIN_OFF_EQUALS")
     if off is not None:
         if not isinstance(off, dict) or not off:
             return 'MARGIN_OFF must be option values, such as {"alpha": 0.0}'
         subject.plugin.parse_options(off)
         if _shapes(subject.build()) != _shapes(subject.build(options=off)):
-            return "MARGIN_OFF changes which parameters the loss has, so that nothing can be compared"
+            return "MARGIN_OFF changes which parameters the loss has: choose options that keep them, to be compared"
     if equals is not None:
         if off is None:
-            return "MARGIN_OFF_EQUALS needs MARGIN_OFF"
+            return "MARGIN_OFF_EQUALS needs MARGIN_OFF: say at which option values no margin is left"
         name, options = parse_label(str(equals))
         subject.registry.find("loss", name).parse_options(options)
-    return _bad_excuse(constants.get("BY_DESIGN", {}))
+    return _bad_excuse(constants.get("BY_DESIGN", {}), [f"option {name}" for name in subject.plugin.options])
 
 
-def _bad_excuse(declared: object) -> str | None:
+def _bad_excuse(declared: object, options: list[str]) -> str | None:
     if not isinstance(declared, dict) or not all(isinstance(text, str) and text for text in declared.values()):
-        return "BY_DESIGN must map names of properties to explanations"
+        return 'BY_DESIGN must map properties to explanations, as in {"gradient": "the weights are constants"}'
     for name in declared:
-        if (plain := str(name).partition("[")[0]) not in EXCUSABLE:
-            return f"BY_DESIGN cannot excuse '{name}'; {nearest(plain, EXCUSABLE)}"
+        if (plain := str(name).partition("[")[0]) not in (*EXCUSABLE, *options):
+            return f"BY_DESIGN cannot excuse '{name}'; {nearest(plain, (*EXCUSABLE, *options))}"
     return None
 
 
@@ -80,10 +82,16 @@ def margin_off(subject: Subject) -> str | None:
     same_parameters(loss, other)
     mine, theirs = evaluate(loss, *batch()), evaluate(other, *batch())
     if not near(mine.value, theirs.value):
-        return f"with the margin off the loss is {mine.value.item():.6g}, that of {reference} {theirs.value.item():.6g}"
+        return (
+            f"with the margin off the loss is {mine.value.item():.6g}, that of {reference} {theirs.value.item():.6g}: "
+            f"correct MARGIN_OFF, MARGIN_OFF_EQUALS or the loss, {or_explain('margin off')}"
+        )
     for key in mine.gradients.keys() & theirs.gradients.keys():
         if not near(mine.gradients[key].flatten(), theirs.gradients[key].flatten()):
-            return f"with the margin off the gradient of {key} is not that of {reference}"
+            return (
+                f"with the margin off the gradient of {key} is not that of {reference}: correct MARGIN_OFF, "
+                f"MARGIN_OFF_EQUALS or the backward pass, {or_explain('margin off')}"
+            )
     return None
 
 
@@ -93,9 +101,9 @@ def margin_acts(subject: Subject) -> str | None:
     same_parameters(on, off)
     with_margin, without = evaluate(on, *batch()), evaluate(off, *batch())
     if near(with_margin.value, without.value, 1e-6):
-        return "the loss is the same with and without the margin: the margin never reaches it"
+        return "the loss is the same with and without the margin: use it in forward(), or correct MARGIN_OFF"
     if near(with_margin.gradients["features"], without.gradients["features"], 1e-6):
-        return "the gradient is the same with and without the margin"
+        return "the gradient is the same with and without the margin: apply it to the scores, without detach()"
     return None
 
 
@@ -109,7 +117,10 @@ def continuous(subject: Subject) -> str | None:
     for place_ in sorted(range(len(rises)), key=lambda at: -_surprise(rises, at))[:3]:
         where, jump = _narrow(value, angles[place_], angles[place_ + 1])
         if jump > 1e-5 * span:
-            return f"the loss jumps by {jump:.3g} where the angle to the target is {where:.4f} rad"
+            return (
+                f"the loss jumps by {jump:.3g} where the angle to the target is {where:.4f} rad: make both branches "
+                f"meet there, {or_explain('continuous')}"
+            )
     return None
 
 
@@ -139,7 +150,11 @@ def grows_with_the_angle(subject: Subject) -> str | None:
     span = max(values) - min(values)
     for angle, (before, after) in zip(angles, pairwise(values), strict=False):
         if after < before - 1e-9 * span:
-            return f"the loss falls where the angle to the target grows beyond {angle:.3f} rad"
+            return (
+                f"the loss falls where the angle to the target grows beyond {angle:.3f} rad: let the target's score "
+                f"fall up to π (arc_margin and psi_and_slope in lossbench.margin do), "
+                f"{or_explain('grows with the angle')}"
+            )
     return None
 
 
@@ -152,7 +167,7 @@ def _by_angle(subject: Subject) -> Callable[[float], float]:
     classes, features = 3, 4
     loss = subject.settled(features, classes)
     axes = torch.eye(features, dtype=torch.float64)
-    place(loss, axes[:classes])
+    subject.place(loss, axes[:classes])
 
     def value(angle: float) -> float:
         point = TRUE_NORM * (math.cos(angle) * axes[0] + math.sin(angle) * axes[classes])
@@ -193,7 +208,7 @@ def lower_bound(subject: Subject) -> str:
     vectors = torch.eye(4, dtype=torch.float64)[:3]
     places = [(points * length, labels) for length in (0.0, 0.1, 1.0, 10.0)]
     try:
-        place(loss, vectors)
+        subject.place(loss, vectors)
         places += [(vectors[labels] * length, labels) for length in (1.0, 10.0, 100.0, -10.0)]
     except NotApplicable:
         pass
@@ -203,7 +218,8 @@ def lower_bound(subject: Subject) -> str:
 
 def own_memory(subject: Subject) -> str:
     """What the loss owns besides the class weights and their bias."""
-    sizes = {(c, m): _own_numbers(subject.build(m, c)) for c, m in ((3, 4), (3, 9), (8, 4), (8, 9), (10, 16))}
+    path = subject.class_weights
+    sizes = {(c, m): _own_numbers(subject.build(m, c), path) for c, m in ((3, 4), (3, 9), (8, 4), (8, 9), (10, 16))}
     if not any(sizes.values()):
         return "owns nothing besides the class weights"
     both = (sizes[8, 9] - sizes[8, 4] - sizes[3, 9] + sizes[3, 4]) / 25
@@ -221,9 +237,11 @@ def _term(count: float, unit: str) -> str:
     return f"{count:g}" if not unit else unit if count == 1 else f"{count:g}·{unit}"
 
 
-def _own_numbers(loss: nn.Module) -> int:
+def _own_numbers(loss: nn.Module, path: str | None) -> int:
+    known = class_weights.stored(loss, path)
+    beside = () if known is None else (known[0], ".".join([*known[0].split(".")[:-1], "bias"]))
     tensors = {**dict(loss.named_parameters()), **dict(loss.named_buffers())}
-    return sum(tensor.numel() for name, tensor in tensors.items() if name not in ("weight", "bias"))
+    return sum(tensor.numel() for name, tensor in tensors.items() if name not in beside)
 
 
 def schedule(subject: Subject) -> str:

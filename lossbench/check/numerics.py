@@ -14,7 +14,18 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lossbench.check.subject import TRUE_NORM, NotApplicable, Subject, batch, copied, evaluate, logits, place, reseed
+from lossbench.check.subject import (
+    KEEP_FINITE,
+    TRUE_NORM,
+    NotApplicable,
+    Subject,
+    batch,
+    copied,
+    evaluate,
+    logits,
+    or_explain,
+    reseed,
+)
 
 MANY = 10_575  # classes of CASIA-WebFace
 PRECISIONS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
@@ -45,7 +56,8 @@ def _wrong_slope(subject: Subject, size: int, classes: int) -> str | None:
             worst = int(wrong.argmax())
             return (
                 f"the gradient of {name} is {float(claimed[worst]):.4g} "
-                f"where the slope of the loss is {float(slope[worst]):.4g} (B={size}, C={classes})"
+                f"where the slope of the loss is {float(slope[worst]):.4g} (B={size}, C={classes}): look for detach(), "
+                f"no_grad() or a backward() of your own that is not the derivative, {or_explain('gradient')}"
             )
     return None
 
@@ -132,7 +144,7 @@ def finite_in_low_precision(subject: Subject) -> str | None:
         loss = subject.build(dtype=torch.float32 if automatic else torch.bfloat16)
         with torch.autocast("cpu", torch.bfloat16) if automatic else nullcontext():
             if problem := evaluate(loss, points.bfloat16(), labels).problem():
-                return f"{problem} in bfloat16 {where}"
+                return f"{problem} in bfloat16 {where}: put scores through lossbench.margin.full_precision"
     return None
 
 
@@ -150,9 +162,9 @@ def _not_finite(
     for dtype, precision in PRECISIONS.items():
         loss = subject.build(points.shape[1], classes, dtype=dtype, options=options)
         if vectors is not None:
-            place(loss, vectors)
+            subject.place(loss, vectors)
         if problem := evaluate(loss, points.to(dtype), labels).problem():
-            return f"{problem} {where}, in {precision}"
+            return f"{problem} {where}, in {precision}: {KEEP_FINITE}"
     return None
 
 
@@ -161,7 +173,7 @@ def two_classes(subject: Subject) -> str | None:
     points, labels = batch(8, 3, 2)
     loss = subject.build(3, 2)
     if problem := evaluate(loss, points, labels).problem():
-        return f"{problem} with two classes"
+        return f"{problem} with two classes: {KEEP_FINITE}"
     return _wrong_shape(logits(loss, points), (8, 2))
 
 
@@ -169,7 +181,7 @@ def many_classes(subject: Subject) -> str | None:
     """It works with 10,575 classes."""
     points, labels, loss = _many(subject)
     if problem := evaluate(loss, points, labels).problem():
-        return f"{problem} with {MANY:,} classes"
+        return f"{problem} with {MANY:,} classes: {KEEP_FINITE}"
     return _wrong_shape(logits(loss, points), (len(points), MANY))
 
 
@@ -187,7 +199,8 @@ def step_memory(subject: Subject) -> str | None:
     shape = "×".join(map(str, largest.shape))
     return (
         f"a step makes a tensor of {largest.numel:,} numbers ({shape}) at B={size}, C={MANY}, M={features}, "
-        f"where B·C + C·M is {size * MANY + MANY * features:,}"
+        f"where B·C + C·M is {size * MANY + MANY * features:,}: replace the broadcast by a matrix product (features @ "
+        "weight.T)"
     )
 
 
@@ -197,7 +210,9 @@ def _many(subject: Subject) -> tuple[Tensor, Tensor, nn.Module]:
 
 
 def _wrong_shape(scores: Tensor, shape: tuple[int, int]) -> str | None:
-    return None if scores.shape == shape else f"logits have the shape {tuple(scores.shape)} instead of {shape}"
+    if scores.shape == shape:
+        return None
+    return f"logits() gives {tuple(scores.shape)} instead of B×C = {shape}: return one score per class and example"
 
 
 class _LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above

@@ -18,14 +18,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lossbench.registry import Plugin, Registry
+from lossbench import class_weights
+from lossbench.registry import CLASS_WEIGHTS, Plugin, Registry
 
 SIZE, CLASSES, FEATURES = 12, 7, 5  # B, C, M of the generic point: all different, so that shapes tell them apart
 TRUE_NORM = 3.0  # the length of features laid along a class weight
 
+KEEP_FINITE = "clamp what goes into a division, sqrt, log, exp or acos (lossbench.margin has sine and arc_margin)"
+
+
+def or_explain(name: str) -> str:
+    """The end of a sentence about a fault that may be meant."""
+    return f'or say why it is meant in BY_DESIGN = {{"{name}": "…"}}'
+
 
 class NotApplicable(Exception):  # noqa: N818 (it is no error)
     """The property has no meaning for this loss; the text says why."""
+
+
+class Remark(Exception):  # noqa: N818 (as above)
+    """Nothing is wrong, yet the author should know; the text says what."""
 
 
 class Result(NamedTuple):
@@ -65,6 +77,15 @@ class Subject:
             raise NotApplicable("declares no MARGIN_OFF, so what its margin does is not tested")
         return dict(declared)
 
+    @property
+    def class_weights(self) -> str | None:
+        """The path of the class weights, as the plugin names them."""
+        return self.plugin.class_weights if self.believed else CLASS_WEIGHTS
+
+    def place(self, loss: nn.Module, vectors: Tensor) -> None:
+        """Give class i the direction `vectors[i]` (C×M) in a loss of this subject."""
+        _place(loss, vectors, self.class_weights)
+
     def variants(self) -> Iterator[Subject]:
         """This subject, then one with each switch flipped and each other choice of a Literal taken."""
         yield self
@@ -97,7 +118,7 @@ class Subject:
     ) -> nn.Module:
         """A loss at the end of its schedule, where nothing of its margin is annealed away."""
         loss = self.build(features, classes, options=options)
-        vectors = class_vectors(loss, features, classes)
+        vectors = class_vectors(loss, features, classes, self.class_weights)
         begin(loss, 1)
         for _ in range(3):
             evaluate(loss, TRUE_NORM * vectors, torch.arange(classes), on_a_copy=False)
@@ -122,7 +143,7 @@ def evaluate(loss: nn.Module, features: Tensor, labels: Tensor, *, seed: int = 0
     reseed(seed)
     value = loss(leaf.clone(), labels.clone())
     if not isinstance(value, Tensor) or value.ndim:
-        raise TypeError("forward must return a scalar tensor")
+        raise TypeError("forward must return a tensor with one number: take the mean over the batch")
     gradients = torch.autograd.grad(value, [leaf, *parameters.values()], allow_unused=True)
     named = zip(("features", *parameters), (leaf, *parameters.values()), gradients, strict=True)
     return Result(value.detach(), {name: torch.zeros_like(at) if g is None else g for name, at, g in named})
@@ -145,10 +166,14 @@ def logits(loss: nn.Module, features: Tensor) -> Tensor:
     return scores
 
 
-def place(loss: nn.Module, vectors: Tensor) -> None:
-    """Give class i the direction `vectors[i]` (C×M): in whichever layout the loss keeps its class weights."""
+def _place(loss: nn.Module, vectors: Tensor, path: str | None) -> None:
+    """Give class i the direction `vectors[i]` (C×M): in whichever layout the loss keeps its class weights.
+
+    `path` names them; a loss that names none is searched for a parameter that has their shape.
+    """
     classes, features = vectors.shape
-    named = sorted(loss.named_parameters(), key=lambda item: item[0] != "weight")
+    known = class_weights.stored(loss, path)
+    named = sorted(loss.named_parameters(), key=lambda item: known is None or item[0] != known[0])
     for _, parameter in named:
         shape = tuple(parameter.shape)
         layouts: list[Tensor] = []
@@ -169,11 +194,11 @@ def place(loss: nn.Module, vectors: Tensor) -> None:
     raise NotApplicable("no parameter of it has a direction for each class")
 
 
-def class_vectors(loss: nn.Module, features: int, classes: int) -> Tensor:
+def class_vectors(loss: nn.Module, features: int, classes: int, path: str | None) -> Tensor:
     """The directions of the classes as the loss has them; random unit ones when it keeps none."""
-    weight = getattr(loss, "weight", None)
-    if isinstance(weight, Tensor) and weight.shape == (classes, features):
-        return nn.functional.normalize(weight.detach())
+    weight = class_weights.rows(loss, path, classes, features)
+    if weight is not None:
+        return nn.functional.normalize(weight)
     source = torch.Generator().manual_seed(1)
     return nn.functional.normalize(torch.randn(classes, features, generator=source, dtype=torch.float64))
 

@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +40,17 @@ class Event:
 
 
 def preflight(
-    servers: Servers, cells: Sequence[Cell], registry: Registry, data: Path, limit: float = STEP_SECONDS
+    servers: Servers,
+    cells: Sequence[Cell],
+    registry: Registry,
+    data: Path,
+    needed: Mapping[str, str] | None = None,
+    limit: float = STEP_SECONDS,
 ) -> list[str]:
     """What is wrong with the plugins of these cells, a sentence each, found in processes of their own.
 
-    A plugin that takes longer than `limit` seconds to build or to run once is a problem, too.
+    A plugin that takes longer than `limit` seconds to build or to run once is a problem, too; so is a loss without
+    class weights if `needed` has its label.
     """
     distinct = {
         (c.dataset.label, c.classes, c.width, c.backbone.label, tuple(spec.label for spec in c.losses)): c
@@ -52,7 +58,8 @@ def preflight(
     }
     problems: dict[str, None] = {}
     for server, mine in _by_server(servers, list(distinct.values())):
-        found, fault = _aside("preflight", servers, server, mine, registry, data, limit)
+        more = {"needed": dict(needed or {})}
+        found, fault = _aside("preflight", servers, server, mine, registry, data, limit, **more)
         problems.update(dict.fromkeys([*found, *([fault] if fault else [])]))
     return list(problems)
 
@@ -82,6 +89,7 @@ def _aside(
     registry: Registry,
     data: Path,
     limit: float,
+    **more: Any,
 ) -> tuple[list[Any], str | None]:
     """The answer of a process that does something else than train; or what it was doing when it died or hung."""
     with tempfile.TemporaryDirectory() as folder:
@@ -93,6 +101,7 @@ def _aside(
             "plugins": [str(folder) for folder in registry.folders],
             "reply": str(reply),
             "step": str(step),
+            "more": more,
         }
         server.submit(task, log, job)
         pid, doing, since = 0, "", time.monotonic()

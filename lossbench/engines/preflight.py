@@ -7,18 +7,19 @@ next, so that whoever watches the process can name the plugin that ended or bloc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from lossbench import measure
+from lossbench import class_weights, measure
 from lossbench.batches import Batches, as_input
 from lossbench.data import load_dataset
 from lossbench.errors import PluginError
 from lossbench.forecast import kind_of
-from lossbench.registry import Kind, Registry
+from lossbench.registry import Kind, Plugin, Registry
 from lossbench.schema import Cell, Spec
 from lossbench.score import features_of
 from lossbench.trainee import build
@@ -28,10 +29,17 @@ PROBE_SECONDS = 1.0  # at most for one kind of cell, after its first step
 PROBES_SECONDS = 15.0  # at most for all: kinds that are left take the mean cost of the others
 
 
-def preflight(cells: list[Cell], registry: Registry, data: Path, begin: Callable[[str], object]) -> list[str]:
+def preflight(
+    cells: list[Cell],
+    registry: Registry,
+    data: Path,
+    begin: Callable[[str], object],
+    needed: Mapping[str, str] | None = None,
+) -> list[str]:
     """Build everything that these cells name, once, and push two images through: what is wrong, a sentence each.
 
-    Ranges are for a plugin's constructor to refuse, so this finds them before anything trains.
+    Ranges are for a plugin's constructor to refuse, so this finds them before anything trains. `needed` says by the
+    label of a loss what is wrong if it has no class weights.
     """
     problems: dict[str, None] = {}
 
@@ -74,6 +82,8 @@ def preflight(cells: list[Cell], registry: Registry, data: Path, begin: Callable
                     value = loss(torch.randn(2, cell.width), torch.arange(2))
                     if value.shape != ():
                         raise ValueError(f"gives a tensor of shape {tuple(value.shape)}, not one number")
+                    if wrong := without_class_weights(loss, registry.find("loss", spec.name), cell, spec, needed or {}):
+                        raise ValueError(wrong)
                 except (Exception, SystemExit) as error:
                     refuse(spec, "loss", error)
     return list(problems)
@@ -81,6 +91,19 @@ def preflight(cells: list[Cell], registry: Registry, data: Path, begin: Callable
 
 def _named(spec: Spec, kind: Kind) -> str:
     return f"{spec.where}: {kind} '{spec.label}'"
+
+
+def without_class_weights(
+    loss: nn.Module, plugin: Plugin, cell: Cell, spec: Spec, needed: Mapping[str, str]
+) -> str | None:
+    """What is wrong with the class weights of a loss: they are not what its file says, or a claim needs them."""
+    if plugin.names_class_weights and (
+        problem := class_weights.problem(loss, plugin.class_weights, cell.classes, cell.width)
+    ):
+        return problem
+    if class_weights.rows(loss, plugin.class_weights, cell.classes, cell.width) is None and spec.label in needed:
+        return f"{needed[spec.label]}: {class_weights.missing(loss, plugin.class_weights)}"
+    return None
 
 
 def probe(cells: list[Cell], registry: Registry, data: Path, begin: Callable[[str], object]) -> list[dict[str, Any]]:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 
 # What a process of its own may be asked besides training a cell; it tells what it is about to do.
-Begin = Callable[[str], object]
-ASIDE: dict[str, Callable[[list[Cell], Registry, Path, Begin], Any]] = {"preflight": preflight, "probe": probe}
+ASIDE: dict[str, Callable[..., Any]] = {"preflight": preflight, "probe": probe}
 
 
 def work(job: dict[str, Any]) -> int:
@@ -33,7 +32,7 @@ def work(job: dict[str, Any]) -> int:
     registry, data = Registry(Path(folder).absolute() for folder in job["plugins"]), Path(job["data"]).absolute()
     if job["task"] in ASIDE:
         cells, begin = [Cell.from_json(cell) for cell in job["cells"]], Path(job["step"]).write_text
-        reply = json.dumps(ASIDE[job["task"]](cells, registry, data, begin))
+        reply = json.dumps(ASIDE[job["task"]](cells, registry, data, begin, **job["more"]))
         Path(job["reply"]).write_text(reply)
         return 0
     cell, store = Cell.from_json(job["cell"]), Store(job["store"])

@@ -45,6 +45,18 @@ def diverged_cells(results: Results) -> Iterator[Threat]:
             yield Threat("diverged cells", str(experiment), text)
 
 
+def cold_classifiers(results: Results) -> Iterator[Threat]:
+    """A loss that its warm start hands no class weights begins behind the others."""
+    frame = results.trained
+    cold = frame[["cold classifier" in flags for flags in frame["flags"]]] if len(frame) else frame
+    for (experiment, label), group in cold.groupby(["experiment", "label"], sort=False):
+        text = (
+            f"{label} received no class weights from the warm start ({len(group)} cells): its classifier was not "
+            "pretrained, unlike that of the other losses, so part of its difference may come from the start."
+        )
+        yield Threat("cold classifier", str(experiment), text)
+
+
 def unpaired(results: Results) -> Iterator[Threat]:
     """A comparison needs seeds in common; and pairs whose seeds do not go together gain nothing."""
     frame = _accuracy(results)
@@ -231,7 +243,8 @@ def multiplicity(results: Results) -> Iterator[Threat]:
 
 
 GUARDS: tuple[Callable[[Results], Iterator[Threat]], ...] = (
-    *(diverged_cells, unpaired, unequal_seeds, few_seeds, pooled_seeds, mixed_environments, test_set_noise),
+    *(diverged_cells, cold_classifiers),
+    *(unpaired, unequal_seeds, few_seeds, pooled_seeds, mixed_environments, test_set_noise),
     *(disturbed_times, second_look, best_epoch, multiplicity),
 )
 

@@ -37,7 +37,8 @@ def trainee(in_shape) -> Trainee:
     torch.manual_seed(0)
     backbone = lossbench.create_backbone("cnn", in_shape, 64, channels=16)
     loss = lossbench.create_loss("softmax", 64, 10)
-    return Trainee(backbone, loss, torch.optim.SGD([*backbone.parameters(), *loss.parameters()], lr=0.01, momentum=0.9))
+    optimizer = torch.optim.SGD([*backbone.parameters(), *loss.parameters()], lr=0.01, momentum=0.9)
+    return Trainee(backbone, loss, optimizer, width=64, classes=10)
 
 
 def loader(folder: Path) -> DataLoader:
