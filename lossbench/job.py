@@ -91,9 +91,9 @@ def prepare(
 ) -> Job:
     """Read and plan a suite; nothing is trained. Filters choose cells by label or name, `shard` ("2/8") a part of them.
 
-    Without `profile`, one of the suite's `auto` is chosen if it has that list (`choose` says how; `gpu` is whether cells
+    Without `profile`, one of the suite's `auto` is chosen if it has that list (`choose` says how; `gpu`: whether cells
     will have a GPU, by default whether this machine has one); "none" is the suite without a profile. Missing datasets
-    whose publishers answer are fetched by `get`; without `get` they are only planned for, without `fetch` not even that.
+    whose publishers answer are fetched by `get`; without `get` they are only planned for, without `fetch` left missing.
     `on_choice` hears which profile was chosen and, before anything is fetched, what will be. Datasets that are read for
     the first time are prepared, which `progress` hears of.
     """
