@@ -1,8 +1,7 @@
-"""`lossbench run` without --profile: which profile of `auto` is chosen, what is fetched first, and what is said of it."""
+"""`lossbench run` without --profile: which profile of `auto` is chosen, what is fetched, and what is said of both."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
@@ -15,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
-import numpy as np
 import pytest
 from conftest import command
-from test_datasets import write_cifar, write_idx, write_mnist
+from test_datasets import write_cifar, write_mnist
 from test_fetch import HASTE, Server
 
 from lossbench import api
@@ -30,9 +28,7 @@ from lossbench.registry import Registry
 from lossbench.suite import json_schema
 from lossbench.suite_files import built_in
 
-NOTE = (
-    "Stand-ins: digits and drawn characters replace MNIST and CIFAR-10. The real data: lossbench run any --profile cpu."
-)
+NOTE = "Stand-ins: digits and glyphs replace MNIST and CIFAR-10. The real data: lossbench run any --profile cpu."
 ANY = f"""
 name = "any"
 title = "Anywhere"
@@ -335,7 +331,7 @@ def test_with_local_data_cpu_is_chosen_and_what_is_missing_is_not_run(suite, tmp
     assert first.startswith(f"lossbench: profile cpu: no GPU; data in {tmp_path / 'data'}. This will take about ")
     assert "not run: pictures: cifar10 is not there" in done.stderr
     assert "not run: faces: casia_webface is not there" in done.stderr
-    assert "4 done" in lossbench("status", "any").stdout or "numbers" in lossbench("status", "any").stdout
+    assert re.search(r"numbers +4", lossbench("status", "any").stdout)
 
 
 def test_without_local_data_no_fetch_chooses_the_stand_ins(suite, tmp_path, lossbench):
@@ -397,7 +393,7 @@ def test_missing_data_is_announced_fetched_and_used(suite, tmp_path, publish):
     assert set(result.statuses.values()) == {"done"} and len(result.statuses) == 8
     assert set(result.missing) == {"faces"}
     again, said = ran(suite, tmp_path)
-    assert not any("fetch" in sentence for sentence in said)
+    assert not any(sentence.startswith("fetching") or "To fetch" in sentence for sentence in said)
     assert again.statuses == result.statuses
 
 
@@ -530,11 +526,14 @@ def test_the_paper_runs_without_anything_and_its_networks_are_trained(tmp_path):
     (digits,) = [row["accuracy"] for row in softmax if row["experiment"] == "mnist"]
     assert digits >= 96
     assert all(row["accuracy"] >= 85 for row in softmax if "width" not in row["experiment"])
-    chance = {
-        row["experiment"]: 50 if row["task"] == "verification" else 100 / row["classes"] for row in stated["main"]
-    }
-    assert all(row["accuracy"] > 2 * chance[row["experiment"]] or row["accuracy"] > 80 for row in stated["main"])
-    ran = {row["claim"] if "claim" in row else row["text"] for row in stated["claims"] if row["n"]}
-    assert {"Below M_min accuracy rises with M", "The mean angle falls with α"} <= {
-        text.partition(" (")[0] for text in ran
-    }
+    for row in stated["main"]:
+        chance = 50 if row["task"] == "verification" else 100 / row["classes"]
+        assert row["accuracy"] > (100 + chance) / 2 or "width" in row["experiment"], row
+    judged = {row["text"] for row in stated["claims"] if row["n"]}
+    for beginning in (
+        "Below M_min accuracy rises",
+        "The mean angle falls",
+        "The gain over softmax",
+        "A step of W-Softmax",
+    ):
+        assert any(text.startswith(beginning) for text in judged), beginning
