@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lossbench.claims import of_angles
 from lossbench.data import load_dataset
 from lossbench.engines import available_cores
-from lossbench.errors import LossbenchError, RunError, StoreError, SuiteError, nearest
+from lossbench.errors import DataError, LossbenchError, RunError, StoreError, SuiteError, nearest
 from lossbench.job import Job, prepare, shorter_profiles, with_data
 from lossbench.registry import Registry
 from lossbench.report import check_folder, write
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
     import pandas
     from torch import nn
 
+    from lossbench.choose import Choice
     from lossbench.data.cache import Progress
+    from lossbench.data.fetch import Progress as Transfer
+    from lossbench.data.supply import Download
     from lossbench.engines.local import Event
     from lossbench.engines.servers import Servers
     from lossbench.forecast import Forecast
@@ -66,6 +71,7 @@ class RunResult:
     missing: Mapping[str, str]  # experiments that were not run, as their data is not here
     report: Report | None
     cells: list[Cell]  # all that the suite means, as this run planned them
+    note: str = ""  # of the suite's profile: what a reader must know first
 
     @property
     def records(self) -> pandas.DataFrame:
@@ -79,8 +85,9 @@ def predict(job: Job, cells: list[Cell], jobs: int | None = None, servers: Serve
     from lossbench.engines.servers import serving
     from lossbench.forecast import forecast, kinds
 
+    known = job.measurable(cells)
     with serving(job.registry) if servers is None else contextlib.nullcontext(servers) as started:
-        costs = local.probe(started, kinds(cells), job.registry, job.data)
+        costs = local.probe(started, kinds(known), job.registry, job.data) if known else []
     return forecast(cells, costs, jobs or available_cores())
 
 
@@ -96,6 +103,7 @@ def run(
     force: bool = False,
     retry_failed: bool = False,
     fail_fast: bool = False,
+    fetch: bool = True,
     engine: Literal["local", "ray"] = "local",
     address: str | None = None,
     cpus_per_cell: float | None = None,
@@ -104,38 +112,49 @@ def run(
     on_start: Callable[[Job, list[Cell]], None] = lambda job, todo: None,
     notify: Callable[[str], None] = lambda text: None,
     on_prepare: Progress = lambda name, done, total: None,
+    on_fetch: Callable[[], AbstractContextManager[Transfer | None]] = contextlib.nullcontext,
     **selection: Any,
 ) -> RunResult:
     """Train what is missing of a suite in `out` (default runs/<name>) and write its report to `reports` (None: none).
 
     `selection` is what `prepare` takes: profile, data, plugins, and the filters losses, datasets, backbones, widths,
     seeds, and shard (a part of a suite writes no report). `timeout` is in seconds a cell, `memory` in bytes; cells keep
-    their state every `checkpoint` seconds. With `engine` "ray" cells run on the Ray cluster at `address` (default:
-    $RAY_ADDRESS, else one that is started here), each with so many CPUs (default: its threads) and GPUs.
+    their state every `checkpoint` seconds. With `fetch`, missing datasets that have a known publisher are downloaded
+    first. With `engine` "ray" cells run on the Ray cluster at `address` (default: $RAY_ADDRESS, else one that is
+    started here), each with so many CPUs (default: its threads) and GPUs.
     """
     _check_engine(engine, address)
     if selection.get("shard"):
         reports = None
     if reports is not None:
         check_folder(reports)
-    job = prepare(suite, progress=on_prepare, **selection)
-    for sentence in job.not_run():
-        notify(sentence)
+    said = _FirstLine(notify, on_prepare)
+    job = prepare(
+        suite,
+        fetch=fetch,
+        gpu=gpus_per_cell > 0 if engine == "ray" else None,
+        get=partial(_get, notify, on_fetch),
+        on_choice=said.choice,
+        progress=said.prepared,
+        **selection,
+    )
+    said.ready(job)
     store = Store(out or Path("runs") / job.suite.outline.name)
     records, damaged = store.scan()
     for name, why in damaged.items():
         with store.claim(name) as ours:  # another run may be making it anew right now
             if ours and store.read(name) is None:
-                notify(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
+                said.say(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
 
     def execute(job: Job, todo: list[Cell]) -> None:
         redo = frozenset(cell.key for cell in todo if cell.key in records)
         asked = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
         how = {"on_event": _telling(on_event, notify), "timeout": timeout, "memory": memory, "checkpoint": checkpoint}
-        with _engine(engine, job, todo, address, notify, asked, timeout) as started:
-            if sum(cell.schedule.steps for cell in todo if cell.kind != "timing") > FORECAST_STEPS:
+        with said.anyway(job), _engine(engine, job, todo, address, said.say, asked, timeout) as started:
+            steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
+            if steps > FORECAST_STEPS or said.waits:
                 expects = predict(job, [*todo, *job.following()], started.size, started.servers)
-                notify(_opening(suite, job, expects))
+                said.expected(job, _opening(suite, job, expects))
             store.prepare(job.suite, job.cells)
             store.sweep_staging()
             on_start(job, todo)
@@ -146,6 +165,7 @@ def run(
     if todo:
         execute(first, todo)
     else:
+        said.expected(job, "")
         store.prepare(first.suite, first.cells)
         on_start(first, todo)
     records, _ = store.scan()
@@ -166,7 +186,8 @@ def run(
     report = None
     if reports is not None:
         report = write([store.root], reports, plans=store.prepared and [store.prepared])
-    return RunResult(store.root, statuses, unfinished, job.suite.outline.missing, report, job.cells)
+    outline = job.suite.outline
+    return RunResult(store.root, statuses, unfinished, outline.missing, report, job.cells, outline.note)
 
 
 def _telling(on_event: Callable[[Event], None], notify: Callable[[str], None]) -> Callable[[Event], None]:
@@ -178,6 +199,73 @@ def _telling(on_event: Callable[[Event], None], notify: Callable[[str], None]) -
         on_event(event)
 
     return tell
+
+
+class _FirstLine:
+    """Where a profile was chosen, the first line says which, why and for how long: until it can, the rest waits."""
+
+    def __init__(self, notify: Callable[[str], None], on_prepare: Progress) -> None:
+        self.waits = False
+        self._notify, self._on_prepare = notify, on_prepare
+        self._later: list[Callable[[], None]] = []
+
+    def choice(self, choice: Choice | None, fetching: str) -> None:
+        """A profile was chosen; nothing waits for downloads, which may take long and are told of at once."""
+        if fetching:
+            self._notify(fetching)
+        self.waits = choice is not None
+
+    def prepared(self, name: str, done: int, total: int) -> None:
+        """So many images of a dataset are prepared; that all are is a line of its own."""
+        if self.waits and done == total:
+            self._later.append(lambda: self._on_prepare(name, done, total))
+        else:
+            self._on_prepare(name, done, total)
+
+    def ready(self, job: Job) -> None:
+        """The job is known: the note of a profile that was asked for, and what cannot be run."""
+        for sentence in (*([] if self.waits else filter(None, [job.opening()])), *job.not_run()):
+            self.say(sentence)
+
+    def say(self, text: str) -> None:
+        if self.waits:
+            self._later.append(lambda: self._notify(text))
+        else:
+            self._notify(text)
+
+    def expected(self, job: Job, told: str) -> None:
+        """How long it will take is known: the first line is said, and all that waited for it."""
+        if line := job.opening(told) if self.waits else told:
+            self._notify(line)
+        self.waits = False
+        while self._later:
+            self._later.pop(0)()
+
+    @contextlib.contextmanager
+    def anyway(self, job: Job) -> Iterator[None]:
+        """Whatever ends this block, the first line was said."""
+        try:
+            yield
+        finally:
+            self.expected(job, "")
+
+
+def _get(
+    notify: Callable[[str], None],
+    on_fetch: Callable[[], AbstractContextManager[Transfer | None]],
+    download: Download,
+    folder: Path,
+) -> None:
+    """Fetch one dataset: announced, watched, and if it fails, told in one sentence."""
+    from lossbench.data import fetch
+
+    notify(f"fetching {download}")
+    try:
+        with on_fetch() as progress:
+            fetch.get(download.source, folder, progress, wait=True)
+    except DataError as error:
+        notify(f"not fetched: {error}")
+        raise
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,12 @@ selecting = _together(
     click.option("-w", "--width", "widths", multiple=True, type=click.IntRange(min=1), help="Only these FC widths."),
     click.option("--seed", "seeds", multiple=True, type=click.IntRange(min=0), help="Only these seeds."),
     click.option("--shard", metavar="I/N", help="Only part I of N: as good as equal parts, for job arrays."),
-    click.option("--profile", metavar="NAME", help="The suite at another scale, as it defines it."),
+    click.option(
+        "--profile",
+        metavar="NAME",
+        help="A profile of the suite: another scale [the first of its 'auto' that can run here]; none: no profile.",
+    ),
+    click.option("--no-fetch", is_flag=True, help="Do not download missing datasets."),
     click.option("--data", metavar="DIR", help="Where datasets lie [$LOSSBENCH_DATA, else the user's cache]."),
     click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/."),
 )
@@ -130,6 +136,7 @@ def run(
 
     seconds, every, most = _seconds(timeout), _seconds(checkpoint, "--checkpoint"), _bytes(memory)
     engine = engine_of(selection)
+    selection["fetch"] = not selection.pop("no_fetch")
     if force and retry_failed:
         raise click.UsageError("--force and --retry-failed exclude each other.")
     if dry_run:
@@ -151,6 +158,7 @@ def run(
             on_start=watch.start,
             notify=watch.say,
             on_prepare=watch.prepare,
+            on_fetch=partial(cli_data.watching, terminal=sys.stderr.isatty(), quiet=quiet),
             **engine,
             **selection,
         )
@@ -166,6 +174,7 @@ def run(
 @click.option("--no-forecast", is_flag=True, help="Do not measure a few steps to tell how long it will take.")
 def plan(suite: str, out: str | None, no_forecast: bool, **selection: Any) -> None:
     """Show the cells that SUITE means, which of them are done, and how long the others will take. Trains nothing."""
+    selection["fetch"] = not selection.pop("no_fetch")
     _show_plan(suite, out, selection, forecast=not no_forecast)
 
 

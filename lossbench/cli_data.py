@@ -62,7 +62,7 @@ def get(names: tuple[str, ...], folder: str | None) -> None:
 
     place = data_folder(folder)
     for source in [find(name) for name in names]:  # all names are known before anything is fetched
-        with _watching(terminal=sys.stderr.isatty()) as progress:
+        with watching(terminal=sys.stderr.isatty()) as progress:
             fetch(source, place, progress)
         why = "" if source.files or source.pieces else f": {source.instructions}"
         click.echo(f"{source.name} is here{why or f' ({place})'}")
@@ -139,7 +139,11 @@ class _Bars:
 
 
 @contextmanager
-def _watching(*, terminal: bool) -> Iterator[Progress]:
+def watching(*, terminal: bool, quiet: bool = False) -> Iterator[Progress | None]:
+    """Show how far downloads are: bars in a terminal, lines anywhere else."""
+    if quiet:
+        yield None
+        return
     if not terminal:
         yield _Lines()
         return

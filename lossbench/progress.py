@@ -84,6 +84,9 @@ class Bars(Watch):
     def prepare(self, name: str, done: int, total: int) -> None:
         import rich.progress
 
+        if self._preparing is not None and self._preparing.tasks[0].description != name:
+            self._preparing.stop()  # that set is prepared; it is told later
+            self._preparing = None
         if self._preparing is None:
             self._preparing = rich.progress.Progress(
                 rich.progress.TextColumn("preparing [bold]{task.description}"),

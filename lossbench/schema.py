@@ -166,6 +166,7 @@ class Outline:
     examples: Mapping[str, int] = field(default_factory=dict)  # to train on, by the label of the dataset
     looks: Mapping[str, list[int]] = field(default_factory=dict)  # seeds that earlier plans of this run had, if others
     tuning: Budget | None = None
+    note: str = ""  # of the profile: what a reader must know first
 
     def to_json(self) -> dict[str, Any]:
         published = {
@@ -196,11 +197,12 @@ def _tables(written: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite at one profile. `text` is the file itself, kept with every run."""
+    """A suite at one profile. `text` is the file itself, kept with every run; `auto` the profiles to choose from."""
 
     outline: Outline
     experiments: tuple[Experiment, ...]
     text: str
+    auto: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,8 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     from lossbench.schema import SCORED
     from lossbench.store import Store
 
+    if opening := job.opening():
+        click.echo(opening)
     outline = job.suite.outline
     store = Store(out or Path("runs") / outline.name)
     records, _ = store.scan()
@@ -119,6 +121,8 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
         more = sum(cell.schedule.steps for cell in following)
         names = ", ".join(dict.fromkeys(cell.experiment for cell in following))
         click.echo(f"then {len(following)} tuned cells, {more:,} steps at most ({names}), with what the trials choose")
+    for download in job.downloads:
+        click.echo(f"to fetch: {download}")
     for sentence in job.not_run():
         click.echo(sentence)
     warm = [cell for cell in job.chosen if cell.kind == "warm"]
@@ -150,6 +154,8 @@ def show_result(result: RunResult) -> None:
     """The table of a run, and the paths it wrote."""
     if result.report:
         show_report(result.report)
+    if result.note:
+        click.echo(result.note)
     click.echo(f"records  {result.folder}")
 
 

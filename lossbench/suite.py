@@ -34,6 +34,7 @@ from lossbench.tune import tuned
 
 # The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
 CountClasses = Callable[[Spec], int]
+NO_PROFILE = "none"  # `--profile none`: the suite itself, also where `auto` would choose a profile
 
 
 def read(path: Path, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
@@ -57,6 +58,7 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
     reader = _Reader(source, file, registry, count_classes)
     if profile is not None and profile not in file.profile:
         raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(profile, file.profile)}")
+    reader.check_auto()
     found = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
     claims = reader.claims(found[None][0])
     by_profile = {name: {each.name: each for each in _claimable(found[name][0])} for name in found}
@@ -84,8 +86,9 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         profile=profile,
         command=f"lossbench run {source}" + (f" --profile {profile}" if profile else ""),
         tuning=tuning,
+        note=file.profile[profile].note if profile else "",
     )
-    return Suite(outline, experiments, text)
+    return Suite(outline, experiments, text, tuple(file.auto or ()))
 
 
 def _restated(shown: Experiment, whole: Experiment, profile: str) -> Experiment:
@@ -107,6 +110,19 @@ class _Reader:
 
     def where(self, path: Sequence[Any]) -> str:
         return _where(self.source, path)
+
+    def check_auto(self) -> None:
+        """Every name in `auto` is a profile, once; no profile has the name that means none."""
+        if NO_PROFILE in self.file.profile:
+            problem = f"this name is taken: `--profile {NO_PROFILE}` runs the suite without a profile; rename it"
+            raise self.fail(["profile", NO_PROFILE], problem)
+        names = self.file.auto or []
+        for index, name in enumerate(names):
+            if name not in self.file.profile:
+                problem = f"there is no profile '{name}'; {nearest(name, self.file.profile)}"
+                raise self.fail(["auto", index], problem)
+            if name in names[:index]:
+                raise self.fail(["auto", index], f"'{name}' is listed twice")
 
     def experiments(self, profile: str | None) -> tuple[Experiment, ...]:
         """Every experiment of one profile."""

@@ -267,6 +267,7 @@ class Profile(_Text):
     all: dict[str, Any] = Field(default={}, description="laid over every experiment, over its own keys too")
     experiment: dict[str, dict[str, Any]] = Field(default={}, description="laid over one experiment, by its name")
     skip: list[str] = Field(default=[], description="experiments left out")
+    note: str = Field(default="", description="what a reader must know; it opens a run and its report")
     tune: dict[str, Any] = Field(default={}, description="laid over [tune]")
 
 
@@ -284,3 +285,6 @@ class SuiteFile(_Text):
     claim: list[ClaimText] = []
     tune: Tune | None = None
     profile: dict[str, Profile] = {}
+    auto: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="profiles; without --profile the first one that this machine can run is chosen"
+    )

@@ -121,8 +121,14 @@ def imports_of(path: Path) -> set[str]:
         ),
         (
             "job",
-            ["data", "errors", "labels", "plan", "registry", "schema", "suite", "suite_files", "tune"],
+            [
+                *("choose", "data", "engines", "errors", "labels", "plan", "registry", "schema", "suite"),
+                *("suite_files", "tune"),
+            ],
         ),
+        ("choose", []),
+        ("data/reach", ["data"]),
+        ("data/supply", ["data", "errors", "registry"]),
         ("report/blocks", []),
         ("report/words", []),
         ("report/points", ["metrics", "stats"]),

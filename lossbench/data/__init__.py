@@ -20,7 +20,7 @@ from lossbench.data.dataset import Dataset, Images, Split
 from lossbench.errors import DataError, LossbenchError, MissingDataError
 from lossbench.registry import SHARED_DATASET_OPTIONS, Plugin, Registry
 
-__all__ = ["Dataset", "Images", "Split", "count_classes", "data_folder", "load_dataset"]
+__all__ = ["Dataset", "Images", "Split", "count_classes", "data_folder", "is_here", "load_dataset"]
 
 LARGEST_SIDE = 4096  # pixels; only keeps a slip of the pen from filling the disk
 
@@ -127,6 +127,22 @@ def _loaded(plugin: Plugin, root: Path, own: dict[str, Any]) -> Any:
         place = ":".join(map(str, (plugin.path, *lines[-1:])))
         why = " ".join(str(error).split())  # some messages have several lines
         raise DataError(f"{place}: load fails ({type(error).__name__}: {why})") from error
+
+
+def is_here(name: str, options: dict[str, Any], registry: Registry, data: Path | None = None) -> bool:
+    """Whether a dataset can be read: its files are in the data folder, or its prepared form is. Prepares nothing."""
+    plugin = registry.find("dataset", name)
+    own, shared = _divided(plugin, options)
+    root = data_folder(data)
+    if cache.opened(cache.place(plugin, own | {"size": shared.get("size"), "gray": shared.get("gray", False)}, root)):
+        return True
+    try:
+        _done(plugin, registry, {"task": "count", "root": str(root.absolute()), "own": own}, lambda *_: None)
+    except MissingDataError:
+        return False
+    except LossbenchError:  # its files are there; what is wrong with them is said when they are read in earnest
+        return True
+    return True
 
 
 def _divided(plugin: Plugin, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -133,7 +133,7 @@ def _transfer(address: str, file: File, part: Path, progress: Progress, timeout:
     # No If-Range: the checksum tells a changed file anyway, and needs no memory of an ETag.
     headers = {"User-Agent": "lossbench", **({"Range": f"bytes={have}-"} if have else {})}
     try:
-        with _asking(timeout):
+        with asking(timeout):
             response = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=timeout)
     except AddressError as error:
         if error.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
@@ -163,7 +163,7 @@ def _pour(
     """Everything that comes, onto the disk; what `read` raises is the server's fault, the rest is not."""
     while True:
         chunk = b""
-        with _asking(timeout), contextlib.suppress(http.client.IncompleteRead):  # which is told by the size, below
+        with asking(timeout), contextlib.suppress(http.client.IncompleteRead):  # which is told by the size, below
             chunk = read(CHUNK)
         if not chunk:
             break
@@ -179,7 +179,7 @@ def _pour(
 
 
 @contextlib.contextmanager
-def _asking(timeout: float) -> Iterator[None]:
+def asking(timeout: float) -> Iterator[None]:
     """What a server, or the way to it, can do wrong becomes an AddressError."""
     try:
         yield

@@ -1,6 +1,7 @@
 """Have a dataset: what is missing is downloaded and unpacked, what is there is checked.
 
 get(source, folder)      all of it is in `folder` afterwards, or a DataError says what to do
+absent(source, folder)   the files that `get` would have to download
 state(source, folder)    "yes", "partly" or "no", by a glance at names
 verify(source, folder)   a line for every part, by reading it
 
@@ -26,7 +27,7 @@ from lossbench.data.unpack import unpack
 from lossbench.errors import DataError
 from lossbench.files import is_file
 
-__all__ = ["Check", "Patience", "Progress", "Silence", "State", "get", "state", "verify"]
+__all__ = ["Check", "Patience", "Progress", "Silence", "State", "absent", "get", "state", "verify"]
 
 State = Literal["yes", "partly", "no"]
 
@@ -40,8 +41,18 @@ class Check:
     detail: str
 
 
-def get(source: Source, folder: Path, progress: Progress | None = None, patience: Patience | None = None) -> None:
-    """Fetch and unpack what of `source` is not in `folder`; what was put there by hand is checked and used."""
+def get(
+    source: Source,
+    folder: Path,
+    progress: Progress | None = None,
+    patience: Patience | None = None,
+    *,
+    wait: bool = False,
+) -> None:
+    """Fetch and unpack what of `source` is not in `folder`; what was put there by hand is checked and used.
+
+    While another process fetches into `folder`, this is an error, or is waited for.
+    """
     if not source.files:
         if state(source, folder) != "yes":
             places = " and ".join(str(folder / piece.path) for piece in source.pieces)
@@ -49,11 +60,16 @@ def get(source: Source, folder: Path, progress: Progress | None = None, patience
         return
     file = source.files[0]
     try:
-        with _alone(folder):
+        with _alone(folder, wait=wait):
             for file in source.files:
                 _have(source.name, file, folder, progress or Silence(), patience or Patience())
     except OSError as error:
         raise DataError(_disk_trouble(source.name, file, folder, error)) from error
+
+
+def absent(source: Source, folder: Path) -> list[File]:
+    """The files of `source` that are in `folder` in no form: neither as offered nor unpacked."""
+    return [file for file in source.files if not (_forms(file, folder) or _unpacked(file, folder))]
 
 
 def state(source: Source, folder: Path) -> State:
@@ -81,8 +97,8 @@ def verify(source: Source, folder: Path) -> list[Check]:
 
 def _have(name: str, file: File, folder: Path, progress: Progress, patience: Patience) -> None:
     """One file of a set, unpacked if it is an archive."""
-    if file.unpack and all(_any(folder, piece) for piece in file.pieces):
-        return  # unpacked already, perhaps by hand
+    if _unpacked(file, folder):
+        return  # perhaps by hand
     place = folder / file.place
     if not _forms(file, folder):
         download(name, file, place, progress, patience)
@@ -96,14 +112,18 @@ def _have(name: str, file: File, folder: Path, progress: Progress, patience: Pat
         unpack(name, file, folder, progress)
 
 
+def _unpacked(file: File, folder: Path) -> bool:
+    return bool(file.unpack) and all(_any(folder, piece) for piece in file.pieces)
+
+
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path, *, wait: bool) -> Iterator[None]:
     """One `get` at a time: two would write the same part. The lock is on the folder itself, and ends with us."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise DataError(f"{folder}: another lossbench is fetching data into it; wait until it has ended") from error
         except OSError as error:  # NFS without its lock service, some FUSE file systems

@@ -58,6 +58,12 @@ class Source:
     pieces: tuple[Piece, ...] = ()  # of a set that comes by hand
     unpacked: int | None = None  # bytes of the images and labels alone, where they are known exactly
     instructions: str = ""  # how to have a set that cannot be downloaded, or why nothing needs to be
+    beside: tuple[str, ...] = ()  # other sets that it cannot be used without
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it needs no files: it comes with what is installed, or is drawn."""
+        return not self.files and not self.pieces
 
     @property
     def download(self) -> int | None:
@@ -366,6 +372,7 @@ CASIA_WEBFACE = Source(
     pieces=(Piece("casia_webface/*/*.jpg", None),),  # cleaned and aligned versions have fewer
     instructions="it is given by its publishers alone, to those who sign their licence agreement "
     "(http://www.cbsr.ia.ac.cn/english/CASIA-WebFace-Database.html)",
+    beside=("lfw",),  # whose pairs it is tested on
 )
 
 DIGITS = Source(

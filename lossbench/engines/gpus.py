@@ -14,5 +14,8 @@ def visible() -> list[str]:
         return [name.strip() for name in named.split(",") if name.strip() and name.strip() != "-1"]
     if not shutil.which("nvidia-smi"):
         return []
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=30)
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):  # a driver that hangs offers no GPU
+        return []
     return [str(number) for number, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU ")]

@@ -49,6 +49,7 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
             "suite": outline.name,
             "title": outline.title,
             "profile": outline.profile,
+            "note": outline.note,
             "command": outline.command,
             "baseline": outline.baseline,
             "margin": outline.margin,

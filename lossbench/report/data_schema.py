@@ -59,6 +59,7 @@ def json_schema() -> Schema:
         "suite": TEXT,
         "title": TEXT,
         "profile": {"type": ["string", "null"]},
+        "note": {**TEXT, "description": "what a reader must know first, such as which data stands in; may be empty"},
         "command": {**TEXT, "description": "runs the suite again"},
         "baseline": {**TEXT, "description": "the label that every comparison is against"},
         "margin": {"type": "number", "description": "accuracy points that count as no difference"},

@@ -62,6 +62,7 @@ def html(results: Results, sections: Sequence[Section]) -> str:
         title=results.outline.title,
         suite=results.outline.name,
         profile=results.outline.profile,
+        note=results.outline.note,
         statuses=sorted(results.statuses.items()),
         sections=sections,
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
