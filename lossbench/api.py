@@ -140,11 +140,7 @@ def run(
     )
     said.ready(job)
     store = Store(out or Path("runs") / job.suite.outline.name)
-    records, damaged = store.scan()
-    for name, why in damaged.items():
-        with store.claim(name) as ours:  # another run may be making it anew right now
-            if ours and store.read(name) is None:
-                said.say(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
+    records = _sound_records(store, said.say)
 
     def execute(job: Job, todo: list[Cell]) -> None:
         redo = frozenset(cell.key for cell in todo if cell.key in records)
@@ -188,6 +184,16 @@ def run(
         report = write([store.root], reports, plans=store.prepared and [store.prepared])
     outline = job.suite.outline
     return RunResult(store.root, statuses, unfinished, outline.missing, report, job.cells, outline.note)
+
+
+def _sound_records(store: Store, say: Callable[[str], None]) -> dict[str, Any]:
+    """The records that can be trusted; what cannot be is set aside, with a word."""
+    records, damaged = store.scan()
+    for name, why in damaged.items():
+        with store.claim(name) as ours:  # another run may be making it anew right now
+            if ours and store.read(name) is None:
+                say(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
+    return records
 
 
 def _telling(on_event: Callable[[Event], None], notify: Callable[[str], None]) -> Callable[[Event], None]:

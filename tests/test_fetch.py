@@ -65,6 +65,10 @@ class Handler(BaseHTTPRequestHandler):
         if status != 200:
             self.send_error(status)
             return
+        if fault == "dripping header":
+            while not server.over.wait(0.05):
+                self.wfile.write(b"H")
+            return
         start = int(range_[6:-1]) if range_ and fault != "no range" else 0
         self.send_response(206 if start else 200)
         if start:
@@ -93,6 +97,11 @@ class Handler(BaseHTTPRequestHandler):
             case "hang":
                 self.write(rest[: len(rest) // 2])
                 self.server.over.wait(20)
+            case "drip":
+                for at in range(len(rest)):
+                    self.write(rest[at : at + 1])
+                    if self.server.over.wait(0.05):
+                        return
             case "slow":
                 for at in range(0, len(rest), 20_000):
                     self.write(rest[at : at + 20_000])
@@ -205,6 +214,49 @@ def test_a_connection_cut_half_way_costs_only_the_other_half(server, plain, tmp_
     assert server.ranges == [None, "bytes=400000-"]
     assert server.sent == [400_000, 600_000]
     assert (tmp_path / "set/file.bin").read_bytes() == BODY
+
+
+# Drips come every 50 ms, well within the timeout; a window of 0.4 s sees a handful of bytes of them.
+THRIFTY = Patience(timeout=2, tries=2, pause=0.01, rate=1000, window=0.4)
+
+
+def test_a_server_that_drips_is_left_for_the_next_address(server, tmp_path):
+    source = offer(server, BODY, addresses=[server.address("file.bin"), server.address("file.bin?mirror")])
+    server.bodies["file.bin?mirror"] = BODY
+    server.faults = ["drip", "drip"]
+    began = time.monotonic()
+    get(source, tmp_path, None, THRIFTY)
+    assert time.monotonic() - began < 30  # a byte every 50 ms would take half a day
+    assert (tmp_path / "set/file.bin").read_bytes() == BODY
+    assert len(server.ranges) == 3
+    assert 0 < server.sent[0] < 1000
+    assert server.sent[2] > 999_000  # the mirror goes on where the drips ended
+
+
+def test_a_drip_without_another_address_is_a_sentence_and_what_came_is_kept(server, plain, tmp_path):
+    server.always = "drip"
+    with pytest.raises(
+        DataError, match=r"file\.bin sent only \d+ bytes in [\d.]+ s; a copy fetched by hand belongs at"
+    ):
+        get(plain, tmp_path, None, THRIFTY)
+    kept = (tmp_path / "set/file.bin.part").read_bytes()
+    assert kept and BODY.startswith(kept)
+    server.always = None
+    get(plain, tmp_path, None, THRIFTY)
+    assert (tmp_path / "set/file.bin").read_bytes() == BODY
+
+
+def test_a_header_that_drips_is_not_waited_for(server, plain, tmp_path):
+    server.always = "dripping header"
+    with pytest.raises(DataError, match=r"gave no whole answer within 1 s"):
+        get(plain, tmp_path, None, Patience(timeout=0.6, tries=1, window=0.4))
+
+
+def test_a_slow_server_that_keeps_the_least_rate_is_waited_for(server, plain, tmp_path):
+    server.always = "slow"  # 20,000 bytes every 30 ms, for 1.5 s or more
+    get(plain, tmp_path, None, Patience(timeout=2, tries=1, pause=0.01, rate=1000, window=0.2))
+    assert (tmp_path / "set/file.bin").read_bytes() == BODY
+    assert server.ranges == [None]
 
 
 def test_tries_that_get_further_are_not_counted(server, plain, tmp_path):

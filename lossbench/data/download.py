@@ -10,15 +10,17 @@ import gzip
 import hashlib
 import http.client
 import os
+import queue
 import socket
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from lossbench.data.sources import File
 from lossbench.errors import DataError
@@ -48,11 +50,16 @@ class Silence:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for a server, how often to ask it, and how long to pause (twice as long every time)."""
+    """How long to wait for a server, how often to ask it, and how long to pause (twice as long every time).
+
+    A server that drips is given up too: one that sends fewer than `rate` bytes a second over `window` seconds.
+    """
 
     timeout: float = 30.0
     tries: int = 4
     pause: float = 0.5
+    rate: float = 1024
+    window: float = 60.0
 
 
 class AddressError(Exception):
@@ -104,7 +111,7 @@ def _download(address: str, file: File, part: Path, progress: Progress, patience
     tries, furthest, again = 0, 0, False
     while True:
         try:
-            resumed = _transfer(address, file, part, progress, patience.timeout)
+            resumed = _transfer(address, file, part, progress, patience)
         except AddressError as error:
             size = _size(part)
             tries = 1 if size >= furthest + CHUNK else tries + 1
@@ -122,7 +129,7 @@ def _download(address: str, file: File, part: Path, progress: Progress, patience
         again = True  # the older part may be of another version or another mirror: once more, from the beginning
 
 
-def _transfer(address: str, file: File, part: Path, progress: Progress, timeout: float) -> bool:
+def _transfer(address: str, file: File, part: Path, progress: Progress, patience: Patience) -> bool:
     """Bring `part` to the file's size, from where it ends; whether there was something to go on from."""
     have = _size(part)
     if have == file.size:
@@ -133,8 +140,7 @@ def _transfer(address: str, file: File, part: Path, progress: Progress, timeout:
     # No If-Range: the checksum tells a changed file anyway, and needs no memory of an ETag.
     headers = {"User-Agent": "lossbench", **({"Range": f"bytes={have}-"} if have else {})}
     try:
-        with asking(timeout):
-            response = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=timeout)
+        response = _answer(urllib.request.Request(address, headers=headers), patience)
     except AddressError as error:
         if error.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
             part.unlink()  # of something longer than what is offered now
@@ -153,17 +159,43 @@ def _transfer(address: str, file: File, part: Path, progress: Progress, timeout:
         with os.fdopen(opened(part, os.O_RDWR | os.O_CREAT), "r+b") as stream:
             stream.truncate(start)
             stream.seek(start)
-            _pour(response.read1, stream, start, file.size, progress, timeout)
+            _pour(response.read1, stream, start, file.size, progress, patience)
     return start > 0
 
 
+def _answer(request: urllib.request.Request, patience: Patience) -> Any:
+    """The beginning of a server's answer. Asked in a thread: a timeout of sockets ends no header that drips."""
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(urllib.request.urlopen(request, timeout=patience.timeout))
+        except BaseException as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    longest = patience.timeout + patience.window
+    try:
+        found = answers.get(timeout=longest)
+    except queue.Empty:
+        raise AddressError(f"gave no whole answer within {longest:g} s", passing=True) from None
+    with asking(patience.timeout):
+        if isinstance(found, BaseException):
+            raise found
+    return found
+
+
 def _pour(
-    read: Callable[[int], bytes], stream: BinaryIO, done: int, size: int, progress: Progress, timeout: float
+    read: Callable[[int], bytes], stream: BinaryIO, done: int, size: int, progress: Progress, patience: Patience
 ) -> None:
     """Everything that comes, onto the disk; what `read` raises is the server's fault, the rest is not."""
+    began, had = time.monotonic(), done
     while True:
         chunk = b""
-        with asking(timeout), contextlib.suppress(http.client.IncompleteRead):  # which is told by the size, below
+        with (
+            asking(patience.timeout),
+            contextlib.suppress(http.client.IncompleteRead),
+        ):  # which is told by the size, below
             chunk = read(CHUNK)
         if not chunk:
             break
@@ -172,6 +204,10 @@ def _pour(
             raise AddressError(f"sends more than the {size:,} bytes that are published", passing=False)
         stream.write(chunk)
         progress.at(done)
+        if (passed := time.monotonic() - began) >= patience.window:
+            if done - had < patience.rate * passed and done < size:
+                raise AddressError(f"sent only {done - had:,} bytes in {passed:.3g} s", passing=True)
+            began, had = time.monotonic(), done
     stream.flush()
     os.fsync(stream.fileno())  # before it is renamed: a name that survives a power cut has its bytes
     if done < size:
