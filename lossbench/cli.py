@@ -18,7 +18,7 @@ import click
 
 from lossbench import cli_data, cli_report, screen
 from lossbench.cli_engine import engine_of, engine_options
-from lossbench.errors import LossbenchError, RunError
+from lossbench.errors import ClusterLostError, LossbenchError, RunError
 from lossbench.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
 
 
@@ -33,6 +33,9 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         code = WRONG
+    except ClusterLostError as error:
+        click.echo(f"lossbench: {error}", err=True)
+        os._exit(UNFINISHED)  # without its daemons the core of Ray crashes when Python ends as usual
     except LossbenchError as error:
         click.echo(f"lossbench: {error}", err=True)
         code = UNFINISHED if isinstance(error, RunError) else WRONG

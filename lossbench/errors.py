@@ -6,6 +6,7 @@ LossbenchError          anything below; the command line prints it as one senten
 ├── DataError           a dataset is unknown, absent or damaged
 ├── StoreError          a run folder cannot be read or written
 └── RunError            a run that had begun could not go on; exit code 1, since some cells did not finish
+    └── ClusterLostError    the Ray cluster it ran on is gone
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ class StoreError(LossbenchError):
 
 class RunError(LossbenchError):
     """A run that had begun could not go on; what it finished is kept."""
+
+
+class ClusterLostError(RunError):
+    """Ray's head, or its daemon on this machine, is gone; Ray ends a process that was connected, sooner or later."""
 
 
 MOST_ERROR, MOST_LINE, MOST_SHOWN = 20_000, 2_000, 300  # characters: in a record, in a line of it, in a terminal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -391,6 +392,66 @@ def test_without_an_address_ray_is_started_here_and_ended_again(tmp_path, lossbe
     assert results(tmp_path / "ray") == locally(suite)
     assert len(ran.stderr.splitlines()) == 1 + 4, ran.stderr  # and not a word of Ray's
     assert ran.stdout.splitlines() == ["records  ray"]
+
+
+def started_here(folder: Path, name: str) -> tuple[subprocess.Popen, list]:
+    """A run that has started a Ray of its own and has two cells at work, and all processes that belong to it."""
+    psutil = pytest.importorskip("psutil")
+    write_loss(folder, "mine", "time.sleep(0.04)")
+    suite = write_suite(folder, LONG)
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    run = subprocess.Popen(
+        command("run", suite, "--no-report", "--engine", "ray", "--out", name, "--checkpoint", "0.5s"),
+        **{"cwd": folder, "env": environment, "stderr": subprocess.PIPE, "text": True},
+    )
+    wait_until(lambda: list((folder / name).glob("partial/*.pt")) or run.poll() is not None, 120)
+    return run, psutil.Process(run.pid).children(recursive=True)
+
+
+def called(process) -> str:
+    import psutil
+
+    try:
+        return Path(process.exe()).name
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.parametrize("daemon", ["raylet", "gcs_server"])
+def test_a_ray_daemon_that_is_killed_ends_the_run_with_one_sentence(tmp_path, lossbench, daemon):
+    run, family = started_here(tmp_path, "out")
+    (victim,) = [process for process in family if called(process) == daemon]
+    victim.kill()
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 1
+    *cells, last = stderr.splitlines()
+    assert last.startswith("lossbench: ") and "no longer answers" in last, stderr
+    assert last.endswith("finished cells are safe, run the same command again")
+    assert all(line.startswith(("[", "lossbench: ")) for line in cells), stderr  # and not a word of Ray's
+    wait_until(lambda: not [process for process in family if process.is_running() and alive(process.pid)], 30)
+    finished = results(tmp_path / "out")
+    again = lossbench("run", tmp_path / "suite.toml", "--no-report", "--out", "out")
+    assert again.returncode == 0, again.stderr
+    assert results(tmp_path / "out").items() >= finished.items()
+    assert results(tmp_path / "out") == locally(tmp_path / "suite.toml")
+
+
+def test_a_ray_that_is_started_here_listens_on_this_machine_only(tmp_path):
+    run, family = started_here(tmp_path, "out")
+    import psutil
+
+    listening: dict[str, set[str]] = {}
+    try:
+        for process in [psutil.Process(run.pid), *family]:
+            with contextlib.suppress(psutil.Error):
+                for line in process.net_connections():
+                    if line.status == psutil.CONN_LISTEN:
+                        listening.setdefault(line.laddr.ip, set()).add(called(process))
+    finally:
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=60)
+    assert {"gcs_server", "raylet"} <= set().union(*listening.values())
+    assert set(listening) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, listening
 
 
 def test_how_many_cells_fit_on_a_node():

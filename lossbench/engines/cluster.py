@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import logging
@@ -11,23 +12,26 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lossbench.engines import available_cores, node
-from lossbench.errors import LossbenchError, RunError
+from lossbench.errors import ClusterLostError, LossbenchError
 from lossbench.schema import Cell
 
 LOOK_SECONDS = 2.0  # between two looks at the nodes there are
 REACH_SECONDS = 5.0  # for an address to answer
 HEAD_SECONDS = 20.0  # for a head that is gone to come back
+GRACE_SECONDS = 10.0  # for the run to end by itself when the cluster is lost
 ANSWER_SECONDS = 60.0  # for a node to say whether it can take part
 FETCH_SECONDS = 300.0  # for a message that is there to arrive
 
 # Ray repeats on our standard output what its daemons find worth saying; we say ourselves what becomes of cells.
 QUIET = {"RAY_DEDUP_LOGS_SKIP_REGEX": ".", "RAY_USAGE_STATS_ENABLED": "0"}
+# Without clusters, as Ray has it on desktops, its daemons listen on 127.0.0.1 alone; there is no other way to say so.
+ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 def _on_node(strange: list[str], task: str, *arguments: Any) -> Iterator[node.Message]:
@@ -57,13 +61,14 @@ class Cluster:
     gpus: float
     memory: int | None
     notify: Callable[[str], None]
+    own: bool = False  # it was started for this run, so that what dies does not come back
     _looked: float = field(default=-LOOK_SECONDS, init=False)
     _room: dict[str, int] = field(default_factory=dict, init=False)
 
     def room(self) -> dict[str, int]:
         """How many cells fit on each node that is alive, by its id."""
         if time.monotonic() - self._looked > LOOK_SECONDS:
-            self._await_head()
+            self.check_alive()
             before = sum(self._room.values())
             asked = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory or 0}
             asked = {name: amount for name, amount in asked.items() if amount}
@@ -74,21 +79,40 @@ class Cluster:
                 self.notify(f"no node is left that has {self.needs()}; waiting for one")
         return self._room
 
-    def _await_head(self) -> None:
-        """Give up when the head does not come back. Ray would wait a minute and then end this process."""
+    def check_alive(self) -> None:
+        """Give up when the raylet here is gone, or the head does not come back: Ray would soon end this process."""
+        kept = "finished cells are safe, run the same command again"
+        try:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(REACH_SECONDS)
+                line.connect(self.ray._private.worker._global_node.raylet_socket_name)
+        except OSError as error:
+            raise ClusterLostError(f"Ray's raylet on this machine no longer answers ({error}); {kept}") from error
         host, _, port = self.ray.get_runtime_context().gcs_address.rpartition(":")
-        end = time.monotonic() + HEAD_SECONDS
+        end = time.monotonic() + (0 if self.own else HEAD_SECONDS)
         while True:
             try:
                 socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
                 return
             except OSError as error:
                 if time.monotonic() > end:
-                    raise RunError(
-                        f"the head of the Ray cluster at {host}:{port} no longer answers ({error}); finished cells are "
-                        "safe, run the same command again"
+                    raise ClusterLostError(
+                        f"the head of the Ray cluster at {host}:{port} no longer answers ({error}); {kept}"
                     ) from error
                 time.sleep(1)
+
+    def fetch(self, stream: Any) -> node.Message:
+        """The next message of a task that has one."""
+        reference = next(stream)
+        end = time.monotonic() + FETCH_SECONDS
+        while True:
+            try:
+                message: node.Message = self.ray.get(reference, timeout=LOOK_SECONDS)
+                return message
+            except self.ray.exceptions.GetTimeoutError:
+                self.check_alive()
+                if time.monotonic() > end:
+                    raise
 
     def size(self) -> int:
         """How many cells it can run at a time; one at least, which then waits until a node comes."""
@@ -100,6 +124,7 @@ class Cluster:
 
     def submit(self, name: str, arguments: Sequence[Any], *, on: str | None = None, hard: bool = False) -> Any:
         """Start a task; the stream of its messages. `on` is the node to prefer (`hard`: no other, at no cost)."""
+        self.check_alive()
         asked: dict[str, Any] = {"num_cpus": 0} if hard else {"num_cpus": self.cpus, "num_gpus": self.gpus}
         if self.memory and not hard:
             asked["memory"] = self.memory
@@ -121,7 +146,7 @@ class Cluster:
         while asked and (left := end - time.monotonic()) > 0:
             for stream in self.ray.wait(list(asked), timeout=left)[0]:
                 try:
-                    message = self.ray.get(next(stream), timeout=FETCH_SECONDS)
+                    message = self.fetch(stream)
                 except (StopIteration, self.ray.exceptions.RayError):
                     message = {"ready": False}
                 if "host" in message:
@@ -158,14 +183,16 @@ def connected(
                 f"experiment '{wanting[0].experiment}' has device = \"{wanting[0].device}\": say with --gpus-per-cell "
                 "how much of a GPU a cell takes, such as 1 or 0.5"
             )
-        cluster = Cluster(ray, cpus or max(cell.threads for cell in cells), gpus, memory, notify)
+        own = _place(address) == "local" and ray._private.worker._global_node.is_head()
+        cluster = Cluster(ray, cpus or max(cell.threads for cell in cells), gpus, memory, notify, own)
         if not jobs and not sum(cluster.room().values()):
             raise LossbenchError(
                 f"no node of the Ray cluster has {cluster.needs()} for a cell; if nodes start on demand, say with "
                 "-j how many cells to run at a time"
             )
-        cluster.check_nodes()
-        yield cluster
+        with _watched(cluster):
+            cluster.check_nodes()
+            yield cluster
 
 
 def check(address: str | None) -> None:
@@ -190,25 +217,79 @@ def _initialised(address: str | None) -> Iterator[Any]:
             _connect(ray, _place(address))
     try:
         yield ray
+    except ClusterLostError:
+        if mine:
+            _abandon(ray)
+            mine = False
+        raise
     finally:
         if mine:
             ray.shutdown()
+
+
+def _abandon(ray: Any) -> None:
+    """Leave a cluster that is lost, ending what is left of our own: `ray.shutdown` would wait for it."""
+    ours = ray._private.worker._global_node
+    raylets = {info.process.pid for info in ours.all_processes.get("raylet", ())}
+    orphans = _children(raylets)  # which would outlive it for minutes
+    with _hushed():
+        ours.kill_all_processes(check_alive=False, allow_graceful=False)
+    for pid in orphans:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    atexit.unregister(ray.shutdown)
+
+
+def _children(parents: Collection[int]) -> list[int]:
+    """The processes that these have started; none where the system does not say."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(status.read_text().rpartition(")")[2].split()[1]) in parents:
+                found.append(int(status.parent.name))
+    return found
+
+
+@contextlib.contextmanager
+def _watched(cluster: Cluster) -> Iterator[None]:
+    """Should the cluster be lost while Ray does not return to us, end as Ray itself would, but with a sentence."""
+    left = threading.Event()
+
+    def watch() -> None:
+        while not left.wait(LOOK_SECONDS):
+            try:
+                cluster.check_alive()
+            except ClusterLostError as error:
+                if not left.wait(GRACE_SECONDS):
+                    cluster.notify(str(error))
+                    _abandon(cluster.ray)
+                    os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        left.set()
 
 
 def _place(address: str | None) -> str:
     return address or os.environ.get("RAY_ADDRESS") or "local"
 
 
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def _quietly() -> contextlib.AbstractContextManager[None]:
     """Some of what Ray prints is decided when it is imported, some when it starts."""
-    ours = {name: value for name, value in QUIET.items() if name not in os.environ}
+    return _environment({name: value for name, value in QUIET.items() if name not in os.environ})
+
+
+@contextlib.contextmanager
+def _environment(ours: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
         yield
     finally:
-        for name in ours:
-            os.environ.pop(name, None)
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
 def _imported() -> Any:
@@ -223,9 +304,10 @@ def _imported() -> Any:
 
 def _connect(ray: Any, address: str) -> None:
     options: dict[str, Any] = {"num_cpus": available_cores(), "include_dashboard": False} if address == "local" else {}
+    alone = _alone(ray) if address == "local" else contextlib.nullcontext()
     handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in the place of ours
     try:
-        with _hushed():
+        with _hushed(), alone:
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
         said = " ".join(str(error).split())
@@ -233,6 +315,19 @@ def _connect(ray: Any, address: str) -> None:
     finally:
         if threading.current_thread() is threading.main_thread() and handler is not None:
             signal.signal(signal.SIGTERM, handler)
+
+
+@contextlib.contextmanager
+def _alone(ray: Any) -> Iterator[None]:
+    """What is started meanwhile listens on this machine only; Ray reads the setting when it is imported."""
+    constants = ray._private.ray_constants
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        with _environment(ALONE):
+            yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
 
 
 @contextlib.contextmanager

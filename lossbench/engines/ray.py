@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from lossbench.engines import local, node
-from lossbench.engines.cluster import FETCH_SECONDS, Cluster, check, connected
+from lossbench.engines.cluster import Cluster, check, connected
 from lossbench.engines.servers import Servers
-from lossbench.errors import RunError
+from lossbench.errors import ClusterLostError, RunError
 from lossbench.registry import Registry
 from lossbench.schema import Cell, Record, Status
 from lossbench.store import Store
@@ -80,6 +80,9 @@ def execute(
     )
     try:
         scheduler.run()
+    except ClusterLostError:
+        fleet.flights.clear()  # there is nobody to cancel them
+        raise
     except cluster.ray.exceptions.RayError as error:
         said = " ".join(str(error).split())
         raise RunError(f"the Ray cluster was lost ({said}); finished cells are safe, run the command again") from error
@@ -140,12 +143,13 @@ class _Fleet:
     def messages(self) -> Iterator[tuple[Any, node.Message | Exception]]:
         """What has come within a moment; an exception where a task or its node died."""
         ray = self.cluster.ray
+        self.cluster.check_alive()
         if not self.flights:  # all that is left is held by another run
             time.sleep(POLL_SECONDS)
             return
         for stream in ray.wait(list(self.flights), timeout=POLL_SECONDS)[0]:
             try:
-                yield stream, ray.get(next(stream), timeout=FETCH_SECONDS)
+                yield stream, self.cluster.fetch(stream)
             except StopIteration:
                 yield stream, RuntimeError("its task ended without a result")
             except ray.exceptions.RayError as error:
