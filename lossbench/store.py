@@ -57,12 +57,12 @@ class Store:
             for folder in (self.cells, self.logs, self._staging, self._claims):
                 folder.mkdir(parents=True, exist_ok=True)
             planned = [cell.to_json() for cell in cells]
-            outline = replace(suite.outline, looks=self._looks(cells))
+            outline = replace(suite.outline, looks=self._looks(cells, suite.outline.profile))
             plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
             _write_atomically(self.root / "suite.toml", suite.text.encode())
             _write_atomically(self.root / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
 
-    def _looks(self, cells: Sequence[Cell]) -> dict[str, list[int]]:
+    def _looks(self, cells: Sequence[Cell], profile: str | None) -> dict[str, list[int]]:
         """How many seeds each experiment had in the earlier plans of this folder, where it was another number.
 
         Seeds that were added after a look at the results make chance findings likelier; a report must be able to tell.
@@ -70,6 +70,8 @@ class Store:
         try:
             before, old = self.plan()
         except StoreError:
+            return {}
+        if before.profile != profile:  # other experiments by the same names
             return {}
         found = {}
         for name, seeds in _seeds(cells).items():
