@@ -192,7 +192,10 @@ def _lacking(suite: Suite, supply: Supply, datasets: Sequence[str]) -> dict[str,
 
 def _shown(folder: Path) -> str:
     """A folder as its user would write it."""
-    home = Path.home()
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without a home
+        return str(folder)
     return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) and folder != home else str(folder)
 
 

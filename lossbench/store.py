@@ -67,13 +67,13 @@ class Store:
             self._locked(folder_lock, fcntl.LOCK_SH)
         with self._writing():
             planned = [cell.to_json() for cell in cells]
-            outline = replace(suite.outline, looks=self._looks(cells))
+            outline = replace(suite.outline, looks=self._looks(cells, suite.outline.profile))
             plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
             _write_atomically(self._place / "suite.toml", suite.text.encode())
             _write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
         self.prepared = outline, list(cells)
 
-    def _looks(self, cells: Sequence[Cell]) -> dict[str, list[int]]:
+    def _looks(self, cells: Sequence[Cell], profile: str | None) -> dict[str, list[int]]:
         """How many seeds each experiment had in the earlier plans of this folder, where it was another number.
 
         Seeds that were added after a look at the results make chance findings likelier; a report must be able to tell.
@@ -81,6 +81,8 @@ class Store:
         try:
             before, old = self.plan()
         except StoreError:
+            return {}
+        if before.profile != profile:  # other experiments by the same names
             return {}
         found = {}
         for name, seeds in _seeds(cells).items():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from conftest import command
+from conftest import SMALL, command
 from test_datasets import write_cifar, write_mnist
 from test_fetch import HASTE, Server
 
@@ -24,7 +24,9 @@ from lossbench.choose import Needs, Situation, choose
 from lossbench.data import fetch, reach
 from lossbench.data.sources import SOURCES, File
 from lossbench.errors import DataError, SuiteError
+from lossbench.plan import plan
 from lossbench.registry import Registry
+from lossbench.store import Store
 from lossbench.suite import json_schema
 from lossbench.suite_files import built_in
 
@@ -508,6 +510,18 @@ def test_a_run_waits_for_another_that_fetches_into_the_same_folder(tmp_path, pub
         assert waiting.is_alive() and not (folder / "mnist").exists()
     waiting.join(30)
     assert fetch.state(SOURCES["mnist"], folder) == "yes"
+
+
+def test_a_profile_with_more_seeds_is_no_second_look_at_another(tmp_path, read_suite):
+    text = SMALL + "[profile.more]\nall = { seeds = 5 }\n"
+    store = Store(tmp_path / "run")
+    for profile, looks in ((None, {}), ("more", {})):
+        suite = read_suite(text, profile)
+        store.prepare(suite, plan(suite))
+        assert store.plan()[0].looks == looks
+    fewer = read_suite(text.replace("seeds = 5", "seeds = 3"), "more")
+    store.prepare(fewer, plan(fewer))
+    assert store.plan()[0].looks == {"digits": [5]}
 
 
 # The paper's stand-ins
