@@ -19,7 +19,7 @@ KINDS = {
 def opened(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """A descriptor of the regular file at `path`; its kind is looked at after opening, so that nobody can swap it."""
     try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)  # less the umask
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, a FIFO that nobody reads, a device that is not there
             raise OSError(errno.EINVAL, not_a_file(Path(path).stat().st_mode), os.fspath(path)) from error
