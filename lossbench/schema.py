@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from lossbench import plain
 from lossbench.text import Claim, PublishedText, Schedule, Task, Timing
 
 # Raised whenever the meaning of a cell changes, so that older records are not taken for current ones.
@@ -236,7 +237,7 @@ class Cell:
     @property
     def title(self) -> str:
         """One line that tells this cell from its siblings."""
-        return f"{self.experiment}  {self.label}  M={self.width} C={self.classes} seed={self.seed}"
+        return plain.line(f"{self.experiment}  {self.label}  M={self.width} C={self.classes} seed={self.seed}")
 
     def summary(self) -> dict[str, Any]:
         """The public fields of a cell, as record.json and the tables have them."""

@@ -45,6 +45,7 @@ def imports_of(path: Path) -> set[str]:
     ("module", "may_import"),
     [
         ("errors", []),
+        ("plain", []),
         ("labels", []),
         ("streams", []),
         ("theory", []),
@@ -128,7 +129,7 @@ def imports_of(path: Path) -> set[str]:
 )
 def test_modules_import_only_what_the_architecture_allows(module, may_import):
     used = {name.removeprefix("lossbench.").partition(".")[0] for name in imports_of(PACKAGE / f"{module}.py")}
-    assert used - {"lossbench"} <= set(may_import)
+    assert used - {"lossbench", "plain"} <= set(may_import)  # any edge makes its text plain
 
 
 @pytest.mark.parametrize("module", TORCH_FREE)
