@@ -31,16 +31,18 @@ def main() -> None:
     try:
         code = cli.main(prog_name="lossbench", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        screen.echo(said.getvalue().rstrip("\n"), err=True)
         code = WRONG
     except ClusterLostError as error:
-        click.echo(f"lossbench: {error}", err=True)
+        screen.echo(f"lossbench: {error}", err=True)
         os._exit(UNFINISHED)  # without its daemons the core of Ray crashes when Python ends as usual
     except LossbenchError as error:
-        click.echo(f"lossbench: {error}", err=True)
+        screen.echo(f"lossbench: {error}", err=True)
         code = UNFINISHED if isinstance(error, RunError) else WRONG
     except (KeyboardInterrupt, click.Abort):
-        click.echo("lossbench: stopped; finished cells are kept, the same command goes on from here", err=True)
+        screen.echo("lossbench: stopped; finished cells are kept, the same command goes on from here", err=True)
         code = INTERRUPTED
     except BrokenPipeError:  # `lossbench list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -205,9 +207,9 @@ def list_(what: str | None, plugins: tuple[str, ...]) -> None:
             click.secho(f"{heading}", bold=True)
         wide = max((len(name) for name, _ in shown[heading]), default=0)
         for name, summary in shown[heading]:
-            click.echo(f"{'' if what else '  '}{name:<{wide}}  {summary}")
+            screen.echo(f"{'' if what else '  '}{name:<{wide}}  {summary}")
         if not what:
-            click.echo()
+            screen.echo()
 
 
 @cli.command()
@@ -223,16 +225,16 @@ def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
         from lossbench.suite_files import locate
 
         path = locate(name)
-        click.echo(f"{path}\n\n{content(path).decode('utf-8-sig', errors='replace').rstrip()}")
+        screen.echo(f"{path}\n\n{content(path).decode('utf-8-sig', errors='replace').rstrip()}")
         return
     plugin = Registry(Path(folder) for folder in plugins).find(kind, name)
-    click.echo(plugin.doc or "(no docstring)")
-    click.echo(f"\nfile: {plugin.path}")
-    click.echo("options:" if plugin.options else "options: none")
+    screen.echo(plugin.doc or "(no docstring)")
+    screen.echo(f"\nfile: {plugin.path}")
+    screen.echo("options:" if plugin.options else "options: none")
     for option in plugin.options.values():
         default = "required" if option.default is REQUIRED else f"= {option.default!r}"
         tuned = f"  tuned over {plugin.ranges[option.name]}" if option.name in plugin.ranges else ""
-        click.echo(f"  {option.name}: {option.annotation_text} {default}{tuned}")
+        screen.echo(f"  {option.name}: {option.annotation_text} {default}{tuned}")
 
 
 @cli.command()
@@ -259,7 +261,7 @@ def new(kind: str, name: str, into: str) -> None:
     from lossbench.scaffold import new_loss
 
     path = new_loss(name, into)
-    click.echo(f"{path}\ntest it with: lossbench check {path}")
+    screen.echo(f"{path}\ntest it with: lossbench check {path}")
 
 
 @cli.command()
@@ -296,8 +298,8 @@ def merge(runs: tuple[str, ...], out: str) -> None:
     from lossbench.merge import merge
 
     folders = [cli_report.run_folder(run) for run in runs]
-    done = merge(folders, out, lambda text: click.echo(f"lossbench: {text}", err=True))
-    click.echo(f"{done.folder}: {done.copied} records merged, {done.kept} were there, {done.missing} cells have none")
+    done = merge(folders, out, lambda text: screen.echo(f"lossbench: {text}", err=True))
+    screen.echo(f"{done.folder}: {done.copied} records merged, {done.kept} were there, {done.missing} cells have none")
 
 
 @cli.command()
@@ -326,7 +328,7 @@ def schema(what: str) -> None:
         from lossbench.suite import json_schema
 
         found = json_schema(Registry())
-    click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+    screen.echo(json.dumps(found, indent=2, ensure_ascii=False))
 
 
 cli.add_command(cli_data.data)

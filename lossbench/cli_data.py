@@ -65,7 +65,7 @@ def get(names: tuple[str, ...], folder: str | None) -> None:
         with watching(terminal=sys.stderr.isatty()) as progress:
             fetch(source, place, progress)
         why = "" if source.files or source.pieces else f": {source.instructions}"
-        click.echo(f"{source.name} is here{why or f' ({place})'}")
+        screen.echo(f"{source.name} is here{why or f' ({place})'}")
 
 
 @data.command()
@@ -86,7 +86,7 @@ def verify(names: tuple[str, ...], folder: str | None) -> int:
         source for source in SOURCES.values() if (source.files or source.pieces) and state(source, place) != "no"
     ]
     if not chosen:
-        click.echo(f"no dataset is in {place}; `lossbench data list` shows what can be had")
+        screen.echo(f"no dataset is in {place}; `lossbench data list` shows what can be had")
         return DONE
     return screen.show_checks({source.name: check(source, place) for source in chosen})
 
@@ -108,7 +108,7 @@ class _Lines:
             self._next = time.monotonic() + EVERY
 
     def _say(self, text: str) -> None:
-        click.echo(text, err=True)
+        screen.echo(text, err=True)
 
 
 class _Bars:

@@ -30,9 +30,9 @@ def report(runs: tuple[str, ...], reports: str, check: bool, formats: tuple[str,
         return DONE
     wrong = differing(folders, reports, formats)
     for name, how in wrong.items():
-        click.echo(f"{Path(reports) / name}: {how}", err=True)
+        screen.echo(f"{Path(reports) / name}: {how}", err=True)
     if not wrong:
-        click.echo(f"{reports}: every file is what would be written")
+        screen.echo(f"{reports}: every file is what would be written")
     return UNFINISHED if wrong else DONE
 
 
@@ -60,7 +60,7 @@ def compare(before: str, after: str, fail_on: str | None) -> int:
         return DONE
     failing = found.failing(fail_on)
     for row in failing.to_dict("records"):
-        click.echo(
+        screen.echo(
             f"{row['change'] if row['change'] != 'none' else row['verdict']}: {row['experiment']}  {row['loss']}"
             f"  {row['metric']}  M={row['width']} C={row['classes']}",
             err=True,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args
 import pydantic
 
 from lossbench.errors import SuiteError, nearest
-from lossbench.plain import shown
+from lossbench.values import shown
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 

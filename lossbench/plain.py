@@ -1,52 +1,36 @@
-"""Values that a suite may hold: what TOML, JSON and a line of text can all show. Pure."""
+"""Text of suites, plugins, records and logs, made safe to show: nothing in it steers a terminal or breaks a line.
+
+Used at the edges, where text leaves for a terminal, a page, a table or a figure; inside, text stays as it was written.
+"""
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterator
-from typing import Any
+import re
 
-MOST_NESTED = 32
-MOST_TEXT, MOST_PROSE = 1000, 10_000  # characters of a name or an option, of a claim or a note
-MOST_SHOWN = 100  # characters of a wrong value in an error
-PROSE = frozenset({"title", "text", "note", "source", "other"})  # keys whose text may have several lines
-UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, lone surrogates, line and paragraph separators
+# C0 but tab and line feed, DEL, C1, marks and overrides of writing direction, line separators, lone surrogates.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_BREAK = re.compile(r" *[\n\t][\n\t ]*")
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # what spreadsheets compute, in both widths
 
 
-def flaw(value: Any) -> tuple[list[Any], str] | None:
-    """The first thing in `value` that no suite may hold: its path inside the value, and what is wrong with it."""
-    return next(_flaws(value, [], prose=False), None)
+def text(written: str) -> str:
+    """The text in its lines, with tabs; every other control character is shown by its number, as in `\\x1b`."""
+    if written.isprintable():
+        return written
+    return _UNSAFE.sub(_number, written.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def _flaws(value: Any, path: list[Any], *, prose: bool) -> Iterator[tuple[list[Any], str]]:
-    if isinstance(value, str):
-        if len(value) > (most := MOST_PROSE if prose else MOST_TEXT):
-            yield path, f"has {len(value):,} characters; the most is {most:,}"
-        bad = (one for one in value if unicodedata.category(one) in UNPRINTABLE and not (prose and one in "\n\t"))
-        if not value.isprintable() and (found := next(bad, None)):
-            yield path, f"has the unprintable character U+{ord(found):04X}"
-    elif isinstance(value, dict | list | tuple):
-        if len(path) > MOST_NESTED:
-            yield path[:1], f"is nested more than {MOST_NESTED} levels deep"
-            return
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from ((path, f"the key {shown(key)} {problem}") for _, problem in _flaws(key, path, prose=False))
-            yield from _flaws(item, [*path, key], prose=key in PROSE or (prose and isinstance(key, int)))
-    elif isinstance(value, int):
-        if not -(2**63) <= value < 2**63:
-            yield path, "is a whole number of more than 64 bits"
-    elif value is not None and not isinstance(value, float):
-        yield path, f"is a {type(value).__name__}; a suite holds text, numbers, true, false, lists and tables"
+def line(written: str) -> str:
+    """The text in one line: line breaks and tabs are spaces."""
+    return written if written.isprintable() else _BREAK.sub(" ", text(written)).strip()
 
 
-def frozen(value: Any) -> Any:
-    """A value that can be a member of a set, equal to another one exactly when the values are."""
-    if isinstance(value, dict):
-        return frozenset((key, frozen(item)) for key, item in value.items())
-    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+def cell(written: str) -> str:
+    """A text cell of a CSV file, in one line; what a spreadsheet would take for a formula gets a quote before it."""
+    shown = line(written)
+    return f"'{shown}" if shown.lstrip().startswith(FORMULA) else shown
 
 
-def shown(value: Any) -> str:
-    """A value as an error shows it, on one line and not too long."""
-    text = repr(value)
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+def _number(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

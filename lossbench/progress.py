@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from lossbench import plain
 from lossbench.errors import last_line
 from lossbench.schema import Cell
 
@@ -33,7 +34,7 @@ class Watch:
 
     def say(self, text: str) -> None:
         """A sentence that a person should see."""
-        print(f"lossbench: {text}", file=sys.stderr, flush=True)
+        print(f"lossbench: {plain.text(text)}", file=sys.stderr, flush=True)
 
 
 class Lines(Watch):
@@ -55,7 +56,7 @@ class Lines(Watch):
             self.say(HELD)
         elif event.kind == "ended":
             self._ended += 1
-            print(f"[{self._ended}/{self._total}] {_outcome(event)}", file=sys.stderr, flush=True)
+            print(f"[{self._ended}/{self._total}] {plain.line(_outcome(event))}", file=sys.stderr, flush=True)
 
 
 class Bars(Watch):
@@ -89,14 +90,14 @@ class Bars(Watch):
             self._preparing = None
         if self._preparing is None:
             self._preparing = rich.progress.Progress(
-                rich.progress.TextColumn("preparing [bold]{task.description}"),
+                rich.progress.TextColumn("preparing {task.description}", style="bold", markup=False),
                 rich.progress.BarColumn(bar_width=32),
                 rich.progress.MofNCompleteColumn(),
                 rich.progress.TimeRemainingColumn(),
                 console=self._console,
                 transient=True,
             )
-            self._preparing.add_task(name, total=total)
+            self._preparing.add_task(plain.line(name), total=total)
             self._preparing.start()
         self._preparing.update(self._preparing.task_ids[0], completed=done)
         if done == total:
@@ -138,7 +139,7 @@ class Bars(Watch):
     def say(self, text: str) -> None:
         import rich.text
 
-        self._console.print(rich.text.Text(text))
+        self._console.print(rich.text.Text(plain.text(text)))
 
     def close(self) -> None:
         self._live.stop()
@@ -160,7 +161,7 @@ def watching(*, quiet: bool, terminal: bool) -> Iterator[Watch]:
 
 def _opening(job: Job, todo: list[Cell]) -> str:
     done = len(job.chosen) - len(todo)
-    return f"{job.suite.outline.title}: {len(job.chosen)} cells, {done} already there, {len(todo)} to train"
+    return f"{plain.line(job.suite.outline.title)}: {len(job.chosen)} cells, {done} already there, {len(todo)} to train"
 
 
 def _outcome(event: Event) -> str:

@@ -26,9 +26,9 @@ from typing import Any, Literal
 from lossbench.errors import PluginError, nearest
 from lossbench.files import content, is_file, is_folder
 from lossbench.footprint import Footprint, built_in_folder, content_digest, footprint_of, named_files, release, strings
-from lossbench.plain import shown
 from lossbench.ranges import Choices, Range, RangeError
 from lossbench.ranges import read as read_ranges
+from lossbench.values import shown
 
 Kind = Literal["loss", "backbone", "dataset"]
 KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from lossbench import plain
 from lossbench.errors import bounded
-from lossbench.plain import frozen
 from lossbench.text import Claim, PublishedText, Schedule, Task, Timing
+from lossbench.values import frozen
 
 # Raised whenever lossbench's own training or evaluation code changes results, so that older records are not taken for
 # current ones. A change of that code needs a decision about it, which tests/protocol.toml records.
@@ -253,7 +254,7 @@ class Cell:
     @property
     def title(self) -> str:
         """One line that tells this cell from its siblings."""
-        return f"{self.experiment}  {self.label}  M={self.width} C={self.classes} seed={self.seed}"
+        return plain.line(f"{self.experiment}  {self.label}  M={self.width} C={self.classes} seed={self.seed}")
 
     def summary(self) -> dict[str, Any]:
         """The public fields of a cell, as record.json and the tables have them."""

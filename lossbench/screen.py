@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lossbench import plain
 from lossbench.errors import last_line
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 DONE, UNFINISHED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print for people. Everything goes through here, so that no control character reaches the terminal."""
+    click.echo(plain.text(text), err=err)
+
+
 def console() -> Any:
     """A terminal's own width, or lines long enough for our tables."""
     import rich.console
@@ -43,12 +49,12 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Col
     from rich.text import Text
 
     table = rich.table.Table(
-        title=Text(title, style="bold") if title else None, title_justify="left", box=rich.box.SIMPLE_HEAD
+        title=Text(plain.line(title), style="bold") if title else None, title_justify="left", box=rich.box.SIMPLE_HEAD
     )
     for column in columns:
-        table.add_column(Text(column), justify="left" if column in left else "right", overflow="fold")
+        table.add_column(Text(plain.line(column)), justify="left" if column in left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+        table.add_row(*(Text(plain.line(cell), style=STYLES.get(cell, "")) for cell in row))
     return table
 
 
@@ -115,21 +121,21 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     console().print(table_of(columns, rows, left=columns[:3], title=outline.title))
     todo = [cell for cell in job.chosen if cell.key not in records]
     steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
-    click.echo(f"{len(todo)} of {len(job.chosen)} cells to train, {steps:,} steps, in {store.root}")
+    echo(f"{len(todo)} of {len(job.chosen)} cells to train, {steps:,} steps, in {store.root}")
     following = job.following()
     if following:
         more = sum(cell.schedule.steps for cell in following)
         names = ", ".join(dict.fromkeys(cell.experiment for cell in following))
-        click.echo(f"then {len(following)} tuned cells, {more:,} steps at most ({names}), with what the trials choose")
+        echo(f"then {len(following)} tuned cells, {more:,} steps at most ({names}), with what the trials choose")
     for download in job.downloads:
-        click.echo(f"to fetch: {download}")
+        echo(f"to fetch: {download}")
     for sentence in job.not_run():
-        click.echo(sentence)
+        echo(sentence)
     warm = [cell for cell in job.chosen if cell.kind == "warm"]
     users = [cell for cell in job.chosen if cell.warm and cell.kind in SCORED]
     if warm:
         saved = sum(cell.warm.steps for cell in users if cell.warm) - sum(cell.schedule.steps for cell in warm)
-        click.echo(f"{len(warm)} warm starts are shared by {len(users)} cells, which saves {saved:,} steps")
+        echo(f"{len(warm)} warm starts are shared by {len(users)} cells, which saves {saved:,} steps")
     return todo + following
 
 
@@ -147,7 +153,7 @@ def show_forecast(expected: Forecast) -> None:
     from lossbench.forecast import in_words
 
     basis = f"from a few steps of {expected.measured} of {expected.kinds} kinds of cells"
-    click.echo(f"forecast: {in_words(expected)} ({basis})")
+    echo(f"forecast: {in_words(expected)} ({basis})")
 
 
 def show_result(result: RunResult) -> None:
@@ -155,8 +161,8 @@ def show_result(result: RunResult) -> None:
     if result.report:
         show_report(result.report)
     if result.note:
-        click.echo(result.note)
-    click.echo(f"records  {result.folder}")
+        echo(result.note)
+    echo(f"records  {result.folder}")
 
 
 def show_report(report: Report) -> None:
@@ -167,10 +173,10 @@ def show_report(report: Report) -> None:
     for section in (sections[slug] for slug in ("comparisons", "claims", "findings") if slug in sections):
         for block in section.blocks:
             if isinstance(block, Prose):
-                click.echo(block.text)
+                echo(block.text)
             elif isinstance(block, Table):
                 console().print(table_of(block.columns, block.rows, left=block.left, title=block.caption))
-    click.echo(f"\nreport   {report.files['summary.md']}\npage     {report.files['report.html']}")
+    echo(f"\nreport   {report.files['summary.md']}\npage     {report.files['report.html']}")
 
 
 def show_comparison(found: Comparison) -> None:
@@ -191,9 +197,9 @@ def show_comparison(found: Comparison) -> None:
     console().print(table_of(columns, rows, left=left, title="after minus before, paired by seed"))
     for side, places in (("before", found.only_before), ("after", found.only_after)):
         for place in places:
-            click.echo(f"only {side}: {place}")
+            echo(f"only {side}: {place}")
     for note in found.notes:
-        click.echo(note)
+        echo(note)
 
 
 def show_unfinished(result: RunResult) -> int:
@@ -204,11 +210,11 @@ def show_unfinished(result: RunResult) -> int:
     for cell, state in result.unfinished[:20]:
         record = store.read(cell.key)
         why = f": {last_line(record['error'])}\n    log: {store.log(cell.key)}" if record else ""
-        click.echo(f"{state}: {cell.title}{why}", err=True)
+        echo(f"{state}: {cell.title}{why}", err=True)
     if (more := len(result.unfinished) - 20) > 0:
-        click.echo(f"… and {more} more; `lossbench status {result.folder}` lists them", err=True)
+        echo(f"… and {more} more; `lossbench status {result.folder}` lists them", err=True)
     if any(state in ("failed", "oom", "timeout") for _, state in result.unfinished):
-        click.echo("`--retry-failed` trains these again", err=True)
+        echo("`--retry-failed` trains these again", err=True)
     return UNFINISHED if result.unfinished or result.missing else DONE
 
 
@@ -227,15 +233,15 @@ def show_status(store: Store) -> int:
     title = f"{outline.title} ({store.root})"
     console().print(table_of(["experiment", *columns], rows, left=["experiment"], title=title))
     for name, why in outline.missing.items():
-        click.echo(f"not run: {name}: {why}")
+        echo(f"not run: {name}: {why}")
     for name, why in damaged.items():
-        click.echo(f"damaged: {store.cells / name}: {why}")
+        echo(f"damaged: {store.cells / name}: {why}")
     stale = len(records.keys() - states.keys())
     if stale:
-        click.echo(f"{stale} records belong to older versions of this suite or its plugins and are not counted.")
+        echo(f"{stale} records belong to older versions of this suite or its plugins and are not counted.")
     failed = {cell.key: cell for cell in cells if states[cell.key] not in ("done", "missing")}
     for key, cell in failed.items():
-        click.echo(f"{states[key]}: {cell.title}\n    {last_line(records[key]['error'])}\n    log: {store.log(key)}")
+        echo(f"{states[key]}: {cell.title}\n    {last_line(records[key]['error'])}\n    log: {store.log(key)}")
     whole = all(finished(cell, states[cell.key]) for cell in cells)
     return DONE if whole and not outline.missing else UNFINISHED
 
@@ -260,13 +266,13 @@ def show_logs(wanted: str, folders: Sequence[Path]) -> int:
     ((store, cell),) = found.values()
     record = store.read(cell.key)
     log = store.log(cell.key)
-    click.echo(f"{cell.title}\nkey     {cell.key}\nstatus  {record['status'] if record else 'missing'}")
-    click.echo(f"log     {log}\n")
+    echo(f"{cell.title}\nkey     {cell.key}\nstatus  {record['status'] if record else 'missing'}")
+    echo(f"log     {log}\n")
     try:
         text = content(log).decode(errors="replace")
     except OSError as error:
         text = "" if isinstance(error, FileNotFoundError) else f"(it cannot be read: {error.strerror})"
-    click.echo(text.rstrip() or (record or {}).get("error") or "(it printed nothing)")
+    echo(text.rstrip() or (record or {}).get("error") or "(it printed nothing)")
     return DONE
 
 
@@ -280,8 +286,8 @@ def show_width(classes: int, wider: Sequence[int], inputs: int) -> None:
     def memory(width: int) -> int:
         return 4 * ((inputs + 1) * width + width * classes)
 
-    click.echo(f"M_min = {minimum}: the least width at which {classes} class weights can stand at equal angles,")
-    click.echo(f"{simplex_angle(classes):.2f}° between any two (cos θ = −1/{minimum}).")
+    echo(f"M_min = {minimum}: the least width at which {classes} class weights can stand at equal angles,")
+    echo(f"{simplex_angle(classes):.2f}° between any two (cos θ = −1/{minimum}).")
     rows = [
         [
             f"{width}{' (min)' if width == minimum else ''}",
@@ -312,7 +318,7 @@ def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
     for name, mine in found.items():
         counts = Counter(finding.status for finding in mine)
         said = [f"{counts[status]} {status}" for status in ("fail", "pass", "skip", "fact") if counts[status]]
-        click.echo(f"{name:<{wide}}  {', '.join(said)}")
+        echo(f"{name:<{wide}}  {', '.join(said)}")
     return UNFINISHED if any(finding.status == "fail" for mine in found.values() for finding in mine) else DONE
 
 
@@ -335,7 +341,7 @@ def show_data(found: Mapping[str, tuple[Source, State]], folder: Path, verbose: 
     wide = max(map(len, found)) + 2
     for name, (source, here) in found.items():
         _echo_beside(name, wide, _about_source(source, here, verbose))
-    click.echo("\n`lossbench data get NAME` fetches a set; `lossbench data list -v` shows the addresses and places.")
+    echo("\n`lossbench data get NAME` fetches a set; `lossbench data list -v` shows the addresses and places.")
 
 
 def _about_source(source: Source, here: State, verbose: bool) -> Iterator[str]:
@@ -358,7 +364,7 @@ def _echo_beside(name: str, wide: int, lines: Iterable[str]) -> None:
     for number, line in enumerate(lines):
         wrap.initial_indent = f"{name if number == 0 else '':<{wide}}"
         wrap.subsequent_indent = " " * (wide + 2)
-        click.echo(wrap.fill(line))
+        echo(wrap.fill(line))
 
 
 def show_checks(checks: Mapping[str, Sequence[Check]]) -> int:
@@ -372,7 +378,7 @@ def show_checks(checks: Mapping[str, Sequence[Check]]) -> int:
     for name, mine in checks.items():
         counts = Counter(check.status for check in mine)
         said = [f"{counts[status]} {status}" for status in ("ok", "wrong", "missing") if counts[status]]
-        click.echo(f"{name:<{wide}}  {', '.join(said) or 'ok: nothing of it is on disk'}")
+        echo(f"{name:<{wide}}  {', '.join(said) or 'ok: nothing of it is on disk'}")
     return UNFINISHED if any(check.status != "ok" for mine in checks.values() for check in mine) else DONE
 
 

@@ -28,17 +28,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import from_json
 
 from lossbench import files
 from lossbench.errors import StoreError
+from lossbench.record_text import parsed
 from lossbench.schema import GEOMETRY, Cell, Outline, Record, Suite
 from lossbench.text import VERIFICATION_METRICS
 
 if TYPE_CHECKING:
     import pandas
 
+# Raised when a key changes its meaning or goes; a new key does not raise them.
 PLAN_VERSION = 1
+RECORD_VERSION = 1
 CHECKSUM = b',\n "checksum": '  # the last field of record.json
 
 Plan = tuple[Outline, list[Cell]]  # what a report needs of a suite, and all cells that the suite means
@@ -81,6 +83,7 @@ class Store:
         try:
             before, old = self.plan()
         except StoreError:
+            self._keep_plan()
             return {}
         if before.profile != profile:  # other experiments by the same names
             return {}
@@ -91,17 +94,25 @@ class Store:
                 found[name] = kept
         return found
 
+    def _keep_plan(self) -> None:
+        """Move a plan that cannot be read (damaged, or of another version) out of the way of the one to be written."""
+        if os.path.lexists(self._place / "plan.json"):
+            self._set_aside.mkdir(parents=True, exist_ok=True)
+            (self._place / "plan.json").rename(self._set_aside / f"plan.json-{uuid.uuid4().hex[:8]}")
+
     def plan(self) -> Plan:
         """The outline of the suite and its cells, as of the run's last plan."""
         path = self.root / "plan.json"
         try:
             plan = json.loads(files.content(self._place / path.name))
+            if plan.get("version") != PLAN_VERSION:
+                raise StoreError(f"{path}: {_other_plan(plan.get('version'))}")
             return Outline.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
         except FileNotFoundError:
             raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
         except OSError as error:
             raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"{path}: is damaged; run the suite again with the same --out to write it anew") from error
 
     # --- records
@@ -119,7 +130,7 @@ class Store:
             for entry in entries:
                 try:
                     sound[entry.name] = _sound_record(entry.path)
-                except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                except (OSError, ValueError) as error:
                     damaged[entry.name] = _why(error)
         return sound, damaged
 
@@ -127,7 +138,7 @@ class Store:
         """The record of one cell, or None when there is none that can be trusted."""
         try:
             return _sound_record(str(self._cells / key))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError):
             return None
 
     def write(self, record: Record, correct: NDArray[np.bool_] | None = None, checkpoint: bytes | None = None) -> None:
@@ -141,7 +152,7 @@ class Store:
         if checkpoint is not None:
             parts["checkpoint.pt"] = checkpoint
         sums = {name: _checksum(content) for name, content in parts.items()}
-        parts["record.json"] = _signed(record.to_json() | {"files": sums})
+        parts["record.json"] = _signed({"version": RECORD_VERSION} | record.to_json() | {"files": sums})
         with self._writing():
             self._staging.mkdir(parents=True, exist_ok=True)
             self._cells.mkdir(parents=True, exist_ok=True)
@@ -176,11 +187,8 @@ class Store:
 
     def correct(self, key: str) -> NDArray[np.bool_]:
         """One bit per test example of a finished cell."""
-        with zipfile.ZipFile(io.BytesIO(files.content(self._cells / key / "correct.npz"))) as archive:
-            bits, total = (
-                _flat(archive.read(f"{name}.npy"), kind) for name, kind in (("bits", "u1"), ("total", "<i8"))
-            )
-        return np.unpackbits(bits, count=int(total[0])).view(bool)
+        bits, total = _packed(files.content(self._cells / key / "correct.npz"))
+        return np.unpackbits(bits, count=total).view(bool)
 
     def partial(self, key: str) -> Path:
         """Where a cell in flight keeps its state."""
@@ -192,8 +200,8 @@ class Store:
     def write_log(self, key: str, content: bytes) -> None:
         """Put what a cell printed elsewhere in its place."""
         with self._writing():
-            self.logs.mkdir(parents=True, exist_ok=True)
-            _write_atomically(self.log(key), content)
+            (self._place / "logs").mkdir(parents=True, exist_ok=True)
+            _write_atomically(self._place / "logs" / f"{key}.log", content)
 
     # --- sharing the folder with other runs
 
@@ -354,8 +362,8 @@ def _relabelled(record: Mapping[str, Any], cell: Cell, by_label: Mapping[str, An
     if not by_label:
         return {}
     then = [loss["label"] for loss in record["plan"]["losses"]]
-    now = dict(zip(then, (spec.label for spec in cell.losses), strict=True))
-    return {now[label]: found for label, found in by_label.items()}
+    now = dict(zip(then, (spec.label for spec in cell.losses), strict=False))
+    return {now[label]: found for label, found in by_label.items() if label in now}
 
 
 def _sound_record(folder: str) -> dict[str, Any]:
@@ -364,19 +372,44 @@ def _sound_record(folder: str) -> dict[str, Any]:
     Strings instead of Paths, and no objects are built: a report reads thousands of records.
     """
     content = files.content(f"{folder}/record.json")
-    body, mark, rest = content.rpartition(CHECKSUM)
-    data: dict[str, Any] = from_json(content)
-    if not mark or rest != f'"{_checksum(body)}"\n}}'.encode():
-        raise ValueError("record.json was altered")
+    body, _, rest = content.rpartition(CHECKSUM)
+    if rest != f'"{_checksum(body)}"\n}}'.encode():
+        raise ValueError("record.json was altered" if _is_json(content) else "record.json is truncated or not JSON")
+    data = parsed(content, RECORD_VERSION)
     if not os.path.basename(folder) == data["key"] == data["plan"]["key"]:  # noqa: PTH119  # a Path each would cost more than the rest
         raise ValueError("its contents belong to another cell")
     for name, expected in data["files"].items():
-        if _checksum(files.content(f"{folder}/{name}")) != expected:
+        content = files.content(f"{folder}/{name}")
+        if _checksum(content) != expected:
             raise ValueError(f"{name} is damaged")
+        if name == "correct.npz":
+            _check_bits(content, data)
     needed = {"train": "correct.npz", "trial": "correct.npz", "warm": "checkpoint.pt"}.get(data["cell"]["kind"])
     if data["status"] == "done" and needed and needed not in data["files"]:
         raise ValueError(f"{needed} is missing")
     return data
+
+
+def _check_bits(content: bytes, data: Mapping[str, Any]) -> None:
+    """Whether the stored bits are what the record says of them."""
+    bits, total = _packed(content)
+    correct = int.from_bytes(bits.tobytes(), "little").bit_count()  # what pads the last byte is 0
+    if (correct, total) != (data["correct"], data["total"]):
+        raise ValueError(
+            f"correct.npz has {correct} of {total} correct, its record {data['correct']} of {data['total']}"
+        )
+
+
+def _packed(content: bytes) -> tuple[NDArray[np.uint8], int]:
+    """The bits of a correct.npz, eight to a byte, and how many there are."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            bits, total = (
+                _flat(archive.read(f"{name}.npy"), kind) for name, kind in (("bits", "u1"), ("total", "<i8"))
+            )
+        return bits, int(total[0])
+    except (zipfile.BadZipFile, KeyError, IndexError, ValueError) as error:
+        raise ValueError("correct.npz is damaged") from error
 
 
 def _flat(content: bytes, kind: str) -> NDArray[Any]:
@@ -394,6 +427,14 @@ def _signed(record: Mapping[str, Any]) -> bytes:
     return body + CHECKSUM + f'"{_checksum(body)}"\n}}'.encode()
 
 
+def _is_json(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except ValueError:
+        return False
+    return True
+
+
 def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -403,11 +444,15 @@ def _why(error: Exception) -> str:
         return "it is not a cell's folder, or a file of it is missing"
     if isinstance(error, OSError):
         return f"{Path(error.filename or 'a file').name} cannot be read ({error.strerror})"
-    if "expected" in str(error) or "EOF" in str(error):
-        return "record.json is truncated or not JSON"
-    if isinstance(error, ValueError) and not hasattr(error, "errors"):
-        return str(error)
-    return "record.json does not have the fields of a record"
+    return str(error)
+
+
+def _other_plan(version: Any) -> str:
+    found = "has no version" if version is None else f"is a plan of version {version!r:.20}"
+    return (
+        f"{found}, and this lossbench reads version {PLAN_VERSION}; use the lossbench that wrote it, or run the suite "
+        "again with the same --out to write it anew"
+    )
 
 
 def _write_atomically(path: Path, content: bytes) -> None:

@@ -15,7 +15,6 @@ from lossbench.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.explain import validate
 from lossbench.files import content
 from lossbench.labels import label, parse_label
-from lossbench.plain import flaw
 from lossbench.registry import Kind, OptionError, Registry
 from lossbench.schema import Budget, Experiment, Outline, Spec, Suite, Warm
 from lossbench.suite_tune import with_trials
@@ -31,6 +30,7 @@ from lossbench.text import (
     Tune,
 )
 from lossbench.tune import tuned
+from lossbench.values import flaw
 
 # The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
 CountClasses = Callable[[Spec], int]

@@ -8,10 +8,10 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
-from lossbench.plain import frozen
 from lossbench.ranges import Choices, Range, Space
 from lossbench.schema import Setting, Spec
 from lossbench.streams import derive
+from lossbench.values import frozen
 
 LR = "schedule.lr"  # the learning rate beside the options of a loss, of which none can have this name
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)

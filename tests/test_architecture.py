@@ -46,6 +46,7 @@ def imports_of(path: Path) -> set[str]:
     [
         ("errors", []),
         ("files", []),
+        ("plain", []),
         ("labels", []),
         ("streams", []),
         ("theory", []),
@@ -53,15 +54,15 @@ def imports_of(path: Path) -> set[str]:
         ("stats/pairs", []),
         ("forecast", ["schema"]),
         ("text", []),
-        ("plain", []),
-        ("schema", ["errors", "plain", "text"]),
+        ("values", []),
+        ("schema", ["errors", "plain", "text", "values"]),
         ("ranges", ["errors"]),
-        ("trials", ["plain", "ranges", "schema", "streams"]),
+        ("trials", ["values", "ranges", "schema", "streams"]),
         ("tune", ["schema"]),
-        ("registry", ["errors", "files", "footprint", "plain", "ranges"]),
+        ("registry", ["errors", "files", "footprint", "ranges", "values"]),
         ("footprint", []),
         ("guard", []),
-        ("explain", ["errors", "plain"]),
+        ("explain", ["errors", "values"]),
         ("suite_files", ["errors", "files"]),
         ("plan", ["schema", "theory"]),
         ("metrics", ["text"]),
@@ -75,7 +76,7 @@ def imports_of(path: Path) -> set[str]:
                 "explain",
                 "files",
                 "labels",
-                "plain",
+                "values",
                 "registry",
                 "schema",
                 "suite_tune",
@@ -83,7 +84,8 @@ def imports_of(path: Path) -> set[str]:
                 "tune",
             ],
         ),
-        ("store", ["errors", "files", "schema", "text"]),
+        ("record_text", ["schema", "text"]),
+        ("store", ["errors", "files", "record_text", "schema", "text"]),
         ("class_weights", ["errors"]),
         ("measure", ["class_weights", "schema"]),
         ("margin", []),
@@ -161,7 +163,7 @@ def imports_of(path: Path) -> set[str]:
 )
 def test_modules_import_only_what_the_architecture_allows(module, may_import):
     used = {name.removeprefix("lossbench.").partition(".")[0] for name in imports_of(PACKAGE / f"{module}.py")}
-    assert used - {"lossbench"} <= set(may_import)
+    assert used - {"lossbench", "plain"} <= set(may_import)  # any edge makes its text plain
 
 
 @pytest.mark.parametrize("module", TORCH_FREE)

@@ -100,7 +100,7 @@ def test_the_first_letter_belongs_to_the_first_loss(different):
 
 
 def test_a_loss_that_varies_more_than_its_neighbours_keeps_its_letters():
-    """The last mean is so noisy that it differs from none; the others differ. Runs in their order cannot say so."""
+    """The last mean has so much noise that it differs from none; the others differ. Runs of means cannot say that."""
     noise = np.tile([1.0, -1.0], 4)
     table = np.stack([92 + 0.05 * noise, 90 - 0.05 * noise, 89 + 6 * noise], axis=1)
     letters = stats.tie_letters(table)

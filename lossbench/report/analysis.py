@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
@@ -274,11 +275,11 @@ class Results:
             by_label = group["angles"].groupby(group["label"]).agg(list)
             for label in (label for label in self.labels if label in by_label.index):
                 for split in ("train", "test"):
-                    table = np.array([found[split] for found in by_label[label] if found.get(split)], dtype=float)
-                    for number, angles in enumerate(table.T):
-                        if len(known := angles[~np.isnan(angles)]):
+                    by_class = zip_longest(*(found.get(split, []) for found in by_label[label]))
+                    for number, angles in enumerate(by_class):
+                        if known := [angle for angle in angles if angle is not None]:
                             found = {"loss": label, "split": split, "class": number, "n": len(known)}
-                            rows.append({**point, **found, "angle": float(known.mean())})
+                            rows.append({**point, **found, "angle": float(np.mean(known))})
         return pd.DataFrame(rows, columns=[*POINT, "loss", "split", "class", "n", "angle"])
 
     @cached_property

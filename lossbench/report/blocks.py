@@ -1,4 +1,4 @@
-"""What a report is made of, whoever renders it."""
+"""What a report is made of, whoever renders it. All text is in one line here, without control characters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from lossbench import plain
 
 # What a row of finished text may end a number with, and by how much that multiplies it.
 FACTORS = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "ms": 1e-3, "µs": 1e-6, "min": 60.0, "h": 3600.0}
@@ -19,6 +21,9 @@ class Prose:
 
     text: str
     code: bool = False
+
+    def __post_init__(self) -> None:
+        _plain(self, text=plain.line(self.text))
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,12 @@ class Table:
     places: tuple[tuple[Place, ...], ...] = ()
     order: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
     experiment: str = ""
+
+    def __post_init__(self) -> None:
+        rows = tuple(tuple(map(plain.line, row)) for row in self.rows)
+        columns, left = tuple(map(plain.line, self.columns)), frozenset(map(plain.line, self.left))
+        order = tuple((plain.line(column), values) for column, values in self.order)
+        _plain(self, columns=columns, rows=rows, left=left, order=order, caption=plain.line(self.caption))
 
     @classmethod
     def of(
@@ -110,6 +121,9 @@ class Figure:
     caption: str
     saved: Callable[[str], bytes] | None = field(default=None, compare=False)  # as "pdf" or "png", drawn when asked
 
+    def __post_init__(self) -> None:
+        _plain(self, caption=plain.line(self.caption))
+
 
 Block = Prose | Table | Figure
 
@@ -121,3 +135,11 @@ class Section:
     slug: str
     title: str
     blocks: tuple[Block, ...]
+
+    def __post_init__(self) -> None:
+        _plain(self, title=plain.line(self.title))
+
+
+def _plain(block: Block | Section, **fields: Any) -> None:
+    for name, value in fields.items():
+        object.__setattr__(block, name, value)  # as a frozen dataclass sets its own fields

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lossbench import stats
+from lossbench.plain import cell
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Figure, Prose, Section, Table
 from lossbench.report.ranks import Ranking
@@ -31,7 +32,7 @@ def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
     }
     if results.outline.tuning:
         frames["tuning"] = results.tuning
-    found = {f"{name}.csv": frame.to_csv(index=False, lineterminator="\n").encode() for name, frame in frames.items()}
+    found = {f"{name}.csv": _csv(frame) for name, frame in frames.items()}
     found["report.json"] = (json.dumps(stated(results, sections), indent=1, ensure_ascii=False) + "\n").encode(
         errors="backslashreplace"
     )
@@ -119,6 +120,16 @@ def plain(value: Any) -> Any:
     return (
         plain(dataclasses.asdict(value)) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     )
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    """A frame as CSV whose text no spreadsheet takes for a formula; numbers stay numbers."""
+    plainer = frame.copy()
+    for name in plainer:
+        if any(isinstance(value, str) for value in plainer[name]):
+            plainer[name] = [cell(value) if isinstance(value, str) else value for value in plainer[name]]
+    text: str = plainer.to_csv(index=False, lineterminator="\n")
+    return text.encode()
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:

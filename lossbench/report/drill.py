@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lossbench import plain
 from lossbench.files import opened
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Place, Section, Table, leading_number
@@ -26,7 +27,7 @@ ALL_LOGS = 500_000  # characters of log in a page: a run that failed everywhere 
 CURVE_POINTS = 24  # of a sparkline
 FIELDS = ("group", "seed", "status", "accuracy", "seconds", "flags", "key", "run", "note", "curve")
 
-_CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # of logs: a page has no use for them
 
 
 class Drill:
@@ -160,11 +161,11 @@ def _place(cell: Cell) -> Place:
 
 def _titled(place: Place) -> dict[str, Any]:
     where = f"{place.experiment} · {place.dataset} · {place.backbone} · C = {place.classes}, M = {place.width}"
-    return {"loss": place.loss or "timing, all losses", "where": where, "kind": place.kind}
+    return {"loss": plain.line(place.loss or "timing, all losses"), "where": plain.line(where), "kind": place.kind}
 
 
 def _plain(text: str) -> str:
-    return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return plain.text(_COLOURS.sub("", text))
 
 
 def _rounded(value: Any, digits: int) -> float | None:

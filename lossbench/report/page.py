@@ -15,6 +15,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
+from lossbench import plain
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Figure, Section, Table
 from lossbench.report.drill import Drill, embedded
@@ -59,10 +60,10 @@ def html(results: Results, sections: Sequence[Section]) -> str:
     script = _beside("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
-        title=results.outline.title,
+        title=plain.line(results.outline.title),
         suite=results.outline.name,
-        profile=results.outline.profile,
-        note=results.outline.note,
+        profile=plain.line(results.outline.profile or ""),
+        note=plain.line(results.outline.note),
         statuses=sorted(results.statuses.items()),
         sections=sections,
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "

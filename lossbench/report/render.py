@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import tabulate
 
+from lossbench import plain
 from lossbench.report.analysis import Results
 from lossbench.report.blocks import Figure, Prose, Section, Table
 
@@ -55,4 +56,4 @@ def _pipe_table(table: Table) -> str:
 
 def _escape(text: str) -> str:
     """Text that Markdown shows as it is; what needs no escape keeps its plain look (`w_softmax[alpha=1.5]`)."""
-    return re.sub(r"([\\`*<>|]|(?<!\w)_|_(?!\w)|(?<=\])\()", r"\\\1", text.replace("\n", " "))
+    return re.sub(r"([\\`*<>|]|(?<!\w)_|_(?!\w)|(?<=\])\()", r"\\\1", plain.line(text))

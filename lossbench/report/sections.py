@@ -28,6 +28,8 @@ from lossbench.report.sections_grid import (
     with_classes,
 )
 
+MOST_NAMED = 5  # damaged entries of one kind; report.json names all
+
 
 def sections(results: Results) -> list[Section]:
     """The whole report, the figures of a section before its tables; a section without blocks is left out."""
@@ -97,8 +99,12 @@ def validity(results: Results) -> Section:
     if unfinished := {status: count for status, count in sorted(statuses.items()) if status != "done"}:
         listed = ", ".join(f"{count} {status}" for status, count in unfinished.items())
         blocks.append(Prose(f"Of {statuses.total()} cells {statuses['done']} are done; {listed}."))
-    if results.damaged:
-        blocks.append(Prose(f"Damaged entries of the run folder that were left out: {', '.join(results.damaged)}."))
+    by_reason: dict[str, list[str]] = {}
+    for name, why in results.damaged.items():
+        by_reason.setdefault(why, []).append(name)
+    for why, names in by_reason.items():
+        listed = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if (more := len(names) - MOST_NAMED) > 0 else "")
+        blocks.append(Prose(f"Left out as damaged: {listed}: {why}."))
     return Section("validity", "Validity", tuple(blocks))
 
 

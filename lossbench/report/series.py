@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lossbench import stats
+from lossbench import plain, stats
 from lossbench.report.analysis import METRICS, POINT, Results
 
 PLACE = [name for name in POINT if name != "experiment"]
@@ -34,7 +34,7 @@ def at_one_point(frame: pd.DataFrame) -> pd.DataFrame:
 
 def where(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     """A point in words."""
-    return f"{row['dataset']}, C = {row['classes']}, M = {row['width']}"
+    return f"{plain.line(row['dataset'])}, C = {row['classes']}, M = {row['width']}"
 
 
 def varied(group: pd.DataFrame) -> list[str]:

@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
+from lossbench import plain
 from lossbench.report.blocks import Section, Table
 
 # What LaTeX reads as commands, and the letters of our tables that its fonts lack.
@@ -73,7 +74,7 @@ def tabular(table: Table) -> str:
     """One table as a tabular environment; its caption is a comment."""
     align = "".join("l" if column in table.left else "r" for column in table.columns)
     lines = [" & ".join(_braced(cell) for cell in row) + r" \\" for row in (table.columns, *table.rows)]
-    note = f"% {table.caption}\n" if table.caption else ""
+    note = f"% {plain.line(table.caption)}\n" if table.caption else ""
     body = "\n".join(lines[1:])
     return f"{note}\\begin{{tabular}}{{{align}}}\n\\hline\n{lines[0]}\n\\hline\n{body}\n\\hline\n\\end{{tabular}}\n"
 
@@ -86,7 +87,7 @@ def _braced(cell: str) -> str:
 
 def escaped(text: str) -> str:
     """Text that LaTeX shows as it is; letters that its standard fonts cannot show are named by their number."""
-    text = re.sub("(.)\u0304", "\ue000\\1", text.replace("\n", " "))  # a bar over the letter
+    text = re.sub("(.)\u0304", "\ue000\\1", plain.line(text))  # a bar over the letter
     shown = "".join(SPECIAL.get(letter, letter if _plain(letter) else _named(letter)) for letter in text)
     return re.sub("\ue000\\$(.*?)\\$", r"$\\bar{\1}$", shown).replace("\ue000", "")
 

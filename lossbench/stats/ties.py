@@ -90,7 +90,7 @@ def _grown(pair: list[int], alike: NDArray[np.bool_], shared: NDArray[np.int_]) 
     """A largest group around a pair: next comes who has most pairs in it that share no group yet, then the first."""
     group = sorted(set(pair))
     while len(fitting := np.setdiff1d(np.flatnonzero(alike[group].all(axis=0)), group)):
-        gain = (shared[np.ix_(fitting, np.array(group))] == 0).sum(axis=1)
+        gain = (shared[fitting][:, group] == 0).sum(axis=1)
         group.append(int(fitting[gain.argmax()]))
     return tuple(sorted(group))
 

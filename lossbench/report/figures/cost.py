@@ -12,7 +12,20 @@ from matplotlib.lines import Line2D
 from lossbench.report import series
 from lossbench.report.analysis import Results
 from lossbench.report.figures.forest import MOST_ROWS, ROW, names, separate
-from lossbench.report.figures.style import LINE, SOFT, WIDTH, Drawing, beside, counted, heading, looks, percent, tall
+from lossbench.report.figures.style import (
+    LINE,
+    SOFT,
+    WIDTH,
+    Drawing,
+    beside,
+    counted,
+    heading,
+    looks,
+    percent,
+    short,
+    shown,
+    tall,
+)
 
 # Causes and phases are no losses, so they have shades of their own: one hue from dark to light.
 CAUSES = {
@@ -97,7 +110,7 @@ def step_phases(results: Results, experiment: str) -> Drawing | None:
             ax.annotate(f"{step:.2f}", (end, row), xytext=(3, 0), textcoords="offset points", va="center",
                         fontsize=7.5, color=SOFT)  # fmt: skip
         ax.set_xlim(0, 1.1 * float(left.max()))
-        ax.set_yticks(rows, labels)
+        ax.set_yticks(rows, list(shown(labels).values()))
         ax.set_ylim(len(labels) - 0.5, -0.5)
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
@@ -122,6 +135,7 @@ def pareto(results: Results, experiment: str) -> Drawing | None:
     look = looks(results.labels)
     first = frame.iloc[0]
     known = frame["chance"].notna().all()
+    written = shown(list(frame["loss"]))
 
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
@@ -140,9 +154,9 @@ def pareto(results: Results, experiment: str) -> Drawing | None:
             )  # fmt: skip
             chance = f"  ({_percent(row['chance'])})" if known else ""
             handles.append(Line2D([], [], color=own.colour, marker=own.marker, ls="", mfc=face, mew=1.5, markersize=6,
-                                  label=row["loss"] + chance))  # fmt: skip
+                                  label=written[row["loss"]] + chance))  # fmt: skip
         handles.append(Line2D([], [], color=LINE, lw=1.2, ls=(0, (4, 2)), label="front of the means"))
-        ax.set_xlabel(f"step time / step time of {results.outline.baseline}")
+        ax.set_xlabel(f"step time / step time of {short(results.outline.baseline)}")
         ax.set_ylabel("test accuracy, %")
         ax.grid()
         percent(ax)

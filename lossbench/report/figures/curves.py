@@ -122,8 +122,8 @@ def classes_curve(results: Results, experiment: str) -> Drawing | None:
                 _line(ax, mine["classes"] * nudges[index], mine["accuracy"], mine, look[label], label)
             ax.set_title(name)
             ax.grid(axis="y")
-            percent(ax)
             _log_ticks(ax, counts)
+        percent(axes[0, 0])  # all panels share the axis: it is cut when all are drawn
         for ax in list(axes.flat)[len(shown) :]:
             ax.set_visible(False)
         canvas.supxlabel("classes C (log scale)", fontsize=9)

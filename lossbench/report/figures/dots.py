@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from lossbench.report.analysis import POINT, Results
-from lossbench.report.figures.style import INK, WIDTH, Drawing, Look, counted, heading, looks
+from lossbench.report.figures.style import INK, WIDTH, Drawing, Look, counted, heading, looks, short, shown
 from lossbench.report.series import order, told, varied
 
 MOST_PANELS = 6
@@ -69,7 +69,7 @@ def _panel(ax: Axes, group: pd.DataFrame, labels: list[str], look: Mapping[str, 
         if not pd.isna(found["low"]):
             ax.plot([found["low"], found["high"]], [row + 0.27, row + 0.27], color=INK, lw=1.3, zorder=3)
         ax.plot(found["accuracy"], row + 0.27, "D", color=INK, mfc="white", markersize=4.6, mew=1.2, zorder=4)
-    ax.set_yticks(range(len(labels)), labels)
+    ax.set_yticks(range(len(labels)), list(shown(labels).values()))
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
@@ -83,7 +83,7 @@ def _panel(ax: Axes, group: pd.DataFrame, labels: list[str], look: Mapping[str, 
 
 def _title(group: pd.DataFrame, whole: pd.DataFrame) -> str:
     """What tells a point from the others of its experiment."""
-    return ", ".join(told(group.iloc[0], varied(whole) or ["dataset", "width"]))
+    return short(", ".join(told(group.iloc[0], varied(whole) or ["dataset", "width"])))
 
 
 def _spread(points: list[pd.DataFrame], most: int) -> list[pd.DataFrame]:

@@ -18,12 +18,28 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lossbench.report import series
 from lossbench.report.analysis import METRICS, Results
-from lossbench.report.figures.style import BAND, GRID, INK, LINE, SOFT, WIDTH, Drawing, Look, counted, looks, signed
+from lossbench.report.figures.style import (
+    BAND,
+    GRID,
+    INK,
+    LINE,
+    SOFT,
+    WIDTH,
+    Drawing,
+    Look,
+    counted,
+    looks,
+    short,
+    shown,
+    signed,
+)
 
 MOST_ROWS = 40  # of a panel
 MOST_TOTAL = 80  # of a figure: a page and a half
 LEAST_ROWS = 3  # of a panel, when all must give way
 ROW = 0.235  # inches
+MOST_IN_ROW = 48  # letters of a row's name: the loss, and what tells it from its namesakes
+MOST_OF_POINT = 12  # of them for a dataset, C or M each
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,7 @@ def difference_forest(results: Results, metric: str = "accuracy", experiment: st
     """Every loss's paired difference from the baseline with its interval, one panel an experiment."""
     baseline, unit = results.outline.baseline, METRICS[metric].unit
     band = results.outline.margin if metric == "accuracy" else None
-    axis = f"{metric.replace('_', ' ')} minus {baseline}" + (f", {unit}" if unit else "")
+    axis = f"{metric.replace('_', ' ')} minus {short(baseline)}" + (f", {unit}" if unit else "")
     return _differences(results, metric, axis, band, experiment)
 
 
@@ -78,7 +94,7 @@ def step_time_forest(results: Results) -> Drawing | None:
         "interleaved rounds of one process alone; equal distances are equal ratios. A filled dot is a difference after "
         "Holm's adjustment over its experiment."
     )
-    axis = f"step time / step time of {results.outline.baseline} (log scale)"
+    axis = f"step time / step time of {short(results.outline.baseline)} (log scale)"
     panels = _panels(frame, "rounds")
     return _forest(results, panels, "step-time", caption, axis, _Scale(1.0, None, _ratio, log=True))
 
@@ -205,7 +221,7 @@ def _panels(frame: pd.DataFrame, what: str) -> list[Panel]:
         rows = group
         if len(group) > each:
             rows = group.loc[group["delta"].abs().nlargest(each).index.sort_values()]
-        shared = [str(group["dataset"].iloc[0])] if group["dataset"].nunique() == 1 else []
+        shared = [short(str(group["dataset"].iloc[0]))] if group["dataset"].nunique() == 1 else []
         shared = [dataset for dataset in shared if dataset != name]  # `mnist: mnist` says it twice
         shared += [f"M = {group['width'].iloc[0]}"] if group["width"].nunique() == 1 else []
         note = f"the {len(rows)} of {len(group)} that differ most" if len(rows) < len(group) else ""
@@ -217,7 +233,10 @@ def _panels(frame: pd.DataFrame, what: str) -> list[Panel]:
 def names(group: pd.DataFrame) -> list[str]:
     """The rows of a panel: the loss, and what tells it from its namesakes in the panel."""
     several = series.varied(group)
-    return [", ".join([row["loss"], *series.told(row, several)]) for row in group.to_dict("records")]
+    rows = group.to_dict("records")
+    points = ["".join(f", {short(part, MOST_OF_POINT)}" for part in series.told(row, several)) for row in rows]
+    losses = shown([row["loss"] for row in rows], MOST_IN_ROW - max(map(len, points)))
+    return [losses[row["loss"]] + point for row, point in zip(rows, points, strict=True)]
 
 
 def separate(ax: Axes, group: pd.DataFrame) -> None:

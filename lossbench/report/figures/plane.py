@@ -11,9 +11,11 @@ from matplotlib.figure import Figure as Canvas
 
 from lossbench.report import series
 from lossbench.report.analysis import Results
+from lossbench.report.figures import style
 from lossbench.report.figures.style import GRID, INK, PALETTE, WIDTH, Drawing, heading
 
 MOST_PANELS = 12
+MOST_LETTERS = 32  # of a loss over its panel
 MOST_NAMED = 20  # classes whose direction is named
 
 
@@ -26,11 +28,12 @@ def feature_scatter(results: Results, experiment: str) -> Drawing | None:
     columns = min(len(shown), 3) if len(shown) != 4 else 2
     rows = math.ceil(len(shown) / columns)
     seeds = sorted({plane.seed for plane in shown})
+    written = style.shown([plane.loss for plane in shown], MOST_LETTERS)
 
     def draw(canvas: Canvas) -> None:
         axes = canvas.subplots(rows, columns, squeeze=False)
         for ax, plane in zip(axes.flat, shown, strict=False):
-            _panel(ax, plane)
+            _panel(ax, plane, written[plane.loss])
         for ax in list(axes.flat)[len(shown) :]:
             ax.set_visible(False)
         seed = f"seed {seeds[0]}" if len(seeds) == 1 else "the first seed of each"
@@ -45,7 +48,7 @@ def feature_scatter(results: Results, experiment: str) -> Drawing | None:
     return Drawing(f"features-{experiment}", caption, WIDTH, 0.6 + rows * (WIDTH / columns + 0.1), draw)
 
 
-def _panel(ax: Axes, plane: series.Plane) -> None:
+def _panel(ax: Axes, plane: series.Plane, name: str) -> None:
     reach = float(np.quantile(np.linalg.norm(plane.points, axis=1), 0.995)) * 1.05 or 1.0
     for number, weight in enumerate(plane.weights):
         mine = plane.points[plane.labels == number]
@@ -66,7 +69,7 @@ def _panel(ax: Axes, plane: series.Plane) -> None:
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
-    ax.set_title(f"{plane.loss}\n{plane.accuracy:.1f} %", loc="center", fontsize=8)
+    ax.set_title(f"{name}\n{plane.accuracy:.1f} %", loc="center", fontsize=8)
 
 
 def _counted(planes: Sequence[series.Plane]) -> str:

@@ -11,11 +11,13 @@ from matplotlib.figure import Figure as Canvas
 
 from lossbench.report import series, words
 from lossbench.report.analysis import METRICS, Results
+from lossbench.report.figures import style
 from lossbench.report.figures.style import INK, LINE, WIDTH, Drawing, Look, counted, heading, looks, signed
 
 # Orange for less, blue for more: told apart by readers of every kind of colour vision.
 DIVERGING = LinearSegmentedColormap.from_list("difference", ["#B35806", "#F1A340", "#F7F7F7", "#67A9CF", "#2166AC"])
 MOST_PAIRED = 24  # losses of a heatmap
+MOST_LETTERS = 36  # of a loss, which has room on two sides
 
 
 def critical_difference_diagram(results: Results) -> Drawing | None:
@@ -27,6 +29,7 @@ def critical_difference_diagram(results: Results) -> Drawing | None:
         return None
     look = looks(results.labels)
     datasets, losses, ranks = found.table.datasets, found.table.losses, found.test.ranks
+    written = style.shown(losses, MOST_LETTERS)
     rank_of = dict(zip(losses, ranks.tolist(), strict=True))
     count, half = len(losses), (len(losses) + 1) // 2
     bars = 0.17 * len(found.groups) + 0.2  # the room of the bars between the axis and the first name
@@ -41,7 +44,8 @@ def critical_difference_diagram(results: Results) -> Drawing | None:
         for place, index in enumerate(np.argsort(ranks, kind="stable")):
             left = place < half
             down = place if left else count - 1 - place
-            _name(ax, losses[index], rank_of[losses[index]], look, left, bars + 0.3 * down, count)
+            loss = losses[index]
+            _name(ax, loss, written[loss], rank_of[loss], look, left, bars + 0.3 * down, count)
         for level, group in enumerate(found.groups):
             ends = [rank_of[loss] for loss in group]
             ax.plot([min(ends) - 0.04, max(ends) + 0.04], [-0.2 - 0.17 * level] * 2, color=INK, lw=3.2,
@@ -65,12 +69,14 @@ def critical_difference_diagram(results: Results) -> Drawing | None:
     return Drawing("ranks-accuracy", caption, WIDTH, 1.2 + 0.62 * (bars + 0.3 * half + 1), draw)
 
 
-def _name(ax: Axes, loss: str, rank: float, look: dict[str, Look], left: bool, down: float, count: int) -> None:
+def _name(
+    ax: Axes, loss: str, name: str, rank: float, look: dict[str, Look], left: bool, down: float, count: int
+) -> None:
     edge = 1 - 0.06 * count if left else count + 0.06 * count
     ax.plot([rank, rank, edge], [0, -down, -down], color=LINE, lw=0.9, zorder=1)
     ax.plot(rank, 0, look[loss].marker, color=look[loss].colour, markersize=6, mec="white", mew=0.6, zorder=5,
             label=loss)  # fmt: skip
-    text = f"{loss}  {rank:.2f}" if left else f"{rank:.2f}  {loss}"
+    text = f"{name}  {rank:.2f}" if left else f"{rank:.2f}  {name}"
     ax.text(edge + (-0.012 if left else 0.012) * count, -down, text, ha="right" if left else "left", va="center")
 
 
@@ -94,7 +100,8 @@ def pairwise_heatmap(results: Results, experiment: str, metric: str = "accuracy"
     shown = ordered if len(ordered) <= MOST_PAIRED else [*ordered[: MOST_PAIRED // 2], *ordered[-MOST_PAIRED // 2 :]]
     unit = METRICS[metric].unit
     size = len(shown)
-    names = 0.075 * max(map(len, shown)) + 0.1  # inches, roughly: the names take room above and at the left
+    written = list(style.shown(shown, MOST_LETTERS).values())
+    names = 0.075 * max(map(len, written)) + 0.1  # inches, roughly: the names take room above and at the left
     crowded = size > 12
     cell = min(0.62, (WIDTH - names - 0.4) / size)
 
@@ -107,10 +114,10 @@ def pairwise_heatmap(results: Results, experiment: str, metric: str = "accuracy"
         most = float(np.nanmax(np.abs(values))) or 1.0
         mesh = ax.pcolormesh(values, cmap=DIVERGING, vmin=-most, vmax=most, edgecolors="white", lw=0.8)
         _write(ax, shown, table, most, min(8.5, 25 * cell))
-        ax.set_xticks(np.arange(size) + 0.5, shown, rotation=90 if crowded else 45,
+        ax.set_xticks(np.arange(size) + 0.5, written, rotation=90 if crowded else 45,
                       ha="left", va="center" if crowded else "baseline", rotation_mode="anchor")  # fmt: skip
         ax.xaxis.tick_top()
-        ax.set_yticks(np.arange(size) + 0.5, shown)
+        ax.set_yticks(np.arange(size) + 0.5, written)
         ax.set_ylim(size, 0)
         ax.set_aspect("equal")
         ax.tick_params(length=0)

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
+from lossbench import plain
 from lossbench.report.analysis import Results
 from lossbench.report.claims import OUTCOMES, outcomes
 from lossbench.report.claims_pair import NOT_RUN
@@ -30,7 +31,7 @@ def statements(results: Results) -> Drawing | None:
     counts = outcomes(results)
     if len(counts) == len(results.claims):
         return None
-    names = [textwrap.fill(name, LETTERS) for name in counts]
+    names = [textwrap.fill(plain.line(name), LETTERS) for name in counts]
     heights = [0.1 + LINE_HEIGHT * (1 + name.count("\n")) for name in names]
     middles = [sum(heights[:place]) + height / 2 for place, height in enumerate(heights)]
 

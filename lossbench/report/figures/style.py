@@ -22,6 +22,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
+from lossbench import plain
 from lossbench.report.blocks import Figure
 
 # Okabe & Ito's six that read on white, then four chosen so that any two of all eleven (with the baseline's grey) stay
@@ -36,6 +37,7 @@ BAND = "#56B4E9"  # of equivalence, at a faint opacity
 MARK = "#B3400A"  # of M_min and other lines that the theory draws
 WIDTH = 7.6  # inches; all figures share it, so that their letters have one size in the page
 MOST_LINES = 10  # of a panel
+MOST_LETTERS = 36  # of a label; longer ones leave no room for what is drawn
 
 STYLE: dict[str, Any] = {
     "svg.hashsalt": "lossbench",
@@ -45,6 +47,7 @@ STYLE: dict[str, Any] = {
     "text.hinting": "none",  # letters are as wide in every format as the layout believes
     "figure.dpi": 200,
     "font.size": 9,
+    "text.parse_math": False,  # a dollar in a label is a dollar
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": LINE,
@@ -160,13 +163,38 @@ class Drawing:
         return buffer.getvalue()
 
 
+def shown(labels: Sequence[str], most: int = MOST_LETTERS) -> dict[str, str]:
+    """How labels are written in a figure: in one line, long ones shortened in the middle, no two alike."""
+    found: dict[str, str] = {}
+    for label in dict.fromkeys(labels):
+        name, again = _shortened(label, most), 1
+        while name in found.values():
+            again += 1
+            mark = f" ({again})"
+            name = _shortened(label, most - len(mark)) + mark
+        found[label] = name
+    return found
+
+
+def short(label: str, most: int = MOST_LETTERS) -> str:
+    """One label as `shown` writes it."""
+    return shown([label], most)[label]
+
+
+def _shortened(label: str, most: int) -> str:
+    name = plain.line(label)
+    half = most // 2
+    return name if len(name) <= most else f"{name[:half]}…{name[half + 1 - most :]}"
+
+
 def _style() -> Any:
     return matplotlib.rc_context(STYLE)  # type: ignore[arg-type,unused-ignore]  # its keys are literals in newer stubs
 
 
 def heading(canvas: Canvas, text: str) -> None:
     """The title of a whole figure, flush left and broken where the canvas ends."""
-    lines = textwrap.fill(text, int(canvas.get_size_inches()[0] * 11.5))
+    words = " ".join(_shortened(word, MOST_LETTERS) for word in plain.line(text).split())
+    lines = textwrap.fill(words, int(canvas.get_size_inches()[0] * 11.5))
     canvas.suptitle(lines, x=0.1 / canvas.get_size_inches()[0], ha="left")
 
 
@@ -174,8 +202,8 @@ def legend(ax: Axes, look: Mapping[str, Look], labels: Sequence[str], *, markers
     """The look of every loss, at the right of the upper right panel."""
     handles = [
         Line2D([], [], color=look[label].colour, marker=look[label].marker if markers else "", ls=look[label].dash,
-               lw=1.6, markersize=5, label=label)
-        for label in labels
+               lw=1.6, markersize=5, label=name)
+        for label, name in shown(labels).items()
     ]  # fmt: skip
     beside(ax, handles)
 

@@ -1,0 +1,52 @@
+"""Values that a suite may hold: what TOML, JSON and a line of text can all show. Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+MOST_NESTED = 32
+MOST_TEXT, MOST_PROSE = 1000, 10_000  # characters of a name or an option, of a claim or a note
+MOST_SHOWN = 100  # characters of a wrong value in an error
+PROSE = frozenset({"title", "text", "note", "source", "other"})  # keys whose text may have several lines
+UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, lone surrogates, line and paragraph separators
+
+
+def flaw(value: Any) -> tuple[list[Any], str] | None:
+    """The first thing in `value` that no suite may hold: its path inside the value, and what is wrong with it."""
+    return next(_flaws(value, [], prose=False), None)
+
+
+def _flaws(value: Any, path: list[Any], *, prose: bool) -> Iterator[tuple[list[Any], str]]:
+    if isinstance(value, str):
+        if len(value) > (most := MOST_PROSE if prose else MOST_TEXT):
+            yield path, f"has {len(value):,} characters; the most is {most:,}"
+        bad = (one for one in value if unicodedata.category(one) in UNPRINTABLE and not (prose and one in "\n\t"))
+        if not value.isprintable() and (found := next(bad, None)):
+            yield path, f"has the unprintable character U+{ord(found):04X}"
+    elif isinstance(value, dict | list | tuple):
+        if len(path) > MOST_NESTED:
+            yield path[:1], f"is nested more than {MOST_NESTED} levels deep"
+            return
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from ((path, f"the key {shown(key)} {problem}") for _, problem in _flaws(key, path, prose=False))
+            yield from _flaws(item, [*path, key], prose=key in PROSE or (prose and isinstance(key, int)))
+    elif isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            yield path, "is a whole number of more than 64 bits"
+    elif value is not None and not isinstance(value, float):
+        yield path, f"is a {type(value).__name__}; a suite holds text, numbers, true, false, lists and tables"
+
+
+def frozen(value: Any) -> Any:
+    """A value that can be a member of a set, equal to another one exactly when the values are."""
+    if isinstance(value, dict):
+        return frozenset((key, frozen(item)) for key, item in value.items())
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it, on one line and not too long."""
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
