@@ -81,7 +81,7 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     from lossbench.store import Store
 
     if opening := job.opening():
-        click.echo(opening)
+        echo(opening)
     outline = job.suite.outline
     store = Store(out or Path("runs") / outline.name)
     records, _ = store.scan()

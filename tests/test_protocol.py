@@ -22,6 +22,7 @@ DECISIONS = Path(__file__).with_name("protocol.toml")
 TRAINING = (
     "train",
     "trainee",
+    "class_weights",
     "batches",
     "score",
     "measure",
