@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, SpawnContext
 from typing import TypeVar
 
+from lossbench.guard import adopt_orphans, die_with_parent, end_tree
+
 LIMIT = 120.0  # seconds that one loss may take; a sound one takes about two
 GRACE = 5.0  # seconds in which a process that has closed its pipe is gone
 # A fork costs milliseconds where importing torch again costs seconds; nothing has used torch's threads before it.
@@ -28,8 +30,9 @@ Work = Callable[[Callable[[str], None], Callable[[Sent], None]], None]
 def apart(work: Work[Sent], seconds: float = LIMIT) -> tuple[list[Sent], tuple[str, str] | None]:
     """The results of `work` done in a child process; if it did not come to its end, the property and what happened."""
     receiver, sender = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=_report, args=(sender, work), daemon=True)
+    process = CONTEXT.Process(target=_report, args=(sender, work, os.getpid()), daemon=True)
     process.start()
+    assert process.pid is not None
     sender.close()
     results: list[Sent] = []
     trying, ended, raised = "loads", False, None
@@ -50,7 +53,7 @@ def apart(work: Work[Sent], seconds: float = LIMIT) -> tuple[list[Sent], tuple[s
                 results.append(said)
         code = process.exitcode
     finally:
-        _kill(process.pid)
+        end_tree(process.pid)
         process.join()
         receiver.close()
     if ended and raised is None:
@@ -58,22 +61,16 @@ def apart(work: Work[Sent], seconds: float = LIMIT) -> tuple[list[Sent], tuple[s
     return results, (trying, raised or (_late(seconds) if code is None else _died(code)))
 
 
-def _report(sender: Connection, work: Work[Sent]) -> None:
+def _report(sender: Connection, work: Work[Sent], parent: int) -> None:
+    die_with_parent(parent)
+    adopt_orphans()  # what the loss starts can be ended with it
     with contextlib.suppress(OSError):
-        os.setsid()  # what the loss starts can be ended with it, and a Ctrl-C is the parent's to handle
+        os.setsid()  # a Ctrl-C is the parent's to handle
     try:
         work(lambda name: sender.send(("trying", name)), lambda result: sender.send(("result", result)))
     except BaseException as error:  # a loss may raise KeyboardInterrupt, too
         sender.send(("raised", f"raises {type(error).__name__}: {error}"))
     sender.send(("end", None))
-
-
-def _kill(pid: int | None) -> None:
-    """End the child and everything that it started."""
-    if pid is not None:
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(pid, signal.SIGKILL)
 
 
 def _late(seconds: float) -> str:
