@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree
 from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
@@ -490,6 +491,79 @@ def test_names_do_not_overlap(drawings):
                 boxes = [text.get_window_extent() for text in group if text.get_text()]
                 for one, other in itertools.combinations(boxes, 2):
                     assert not one.shrunk(0.98, 0.9).overlaps(other.shrunk(0.98, 0.9)), name
+
+
+OPTIONS = ",".join(f"option_number_{number}={number}.25" for number in range(6))
+# 110 letters or more each: two that differ in the middle alone, one without a place to break, controls and dollars.
+ENDLESS = [
+    "baseline_" + "x" * 101,
+    f"loss[alpha=1.0,{OPTIONS},beta=1.0]",
+    f"loss[alpha=1.0,{OPTIONS.replace('3.25', '3.75')},beta=1.0]",
+    f"w_softmax[$\\frac{{$=1,{OPTIONS}]",
+    f"center[note=\x1b[31m red\nand\tmore,{OPTIONS}]",
+]
+
+
+@pytest.fixture(scope="module")
+def endless() -> list[figures.Drawing]:
+    """Every kind of figure of losses, datasets and statements with endless names."""
+    long_set = f"folder[path=/data/{'d' * 100}]"
+    claims = [
+        Claim(
+            text=f"{index}",
+            statement=f"{'W' * 110} $\\frac{{$ \x1b[31m",
+            experiment="losses",
+            better=label,
+            than=ENDLESS[0],
+        )
+        for index, label in enumerate(ENDLESS[1:])
+    ]
+    found = results_of(
+        made("losses", long_set, ENDLESS, seeds=10, timing=12),
+        made("width", "digits", ENDLESS[:3], widths=(2, 4, "min", 18)),
+        made("classes", "glyphs", ENDLESS[:3], widths=("min", 64), classes=(10, 50)),
+        *(made(name, name, ENDLESS[:3], seeds=3) for name in ("mnist", "fashion_mnist", "cifar10")),
+        claims=claims,
+    )
+    found = with_features(replace(found, outline=replace(found.outline, baseline=ENDLESS[0])))
+    return list(figures.gallery(found))
+
+
+def test_endless_names_are_shortened_and_nothing_overlaps_or_leaves_the_canvas(endless):
+    kinds = {drawing.name.partition("-")[0] for drawing in endless}
+    assert len(kinds) >= 13
+    for drawing in endless:
+        box = drawing.canvas.get_tightbbox()
+        assert box.x0 >= 0 and box.y0 >= 0, drawing.name
+        assert box.x1 <= drawing.width and box.y1 <= drawing.height, drawing.name
+        for ax in (ax for ax in drawing.canvas.axes if ax.get_visible()):
+            inside = ax.get_position()
+            assert inside.width * drawing.width > 0.9, drawing.name  # there is room left for what is drawn
+            texts = [text for text in ax.get_yticklabels() if text.get_text()]
+            texts += [text for text in ax.texts if text.get_text().strip()] if drawing.name.startswith("ranks") else []
+            for one, other in itertools.combinations([text.get_window_extent() for text in texts], 2):
+                assert not one.shrunk(0.98, 0.9).overlaps(other.shrunk(0.98, 0.9)), drawing.name
+
+
+def test_endless_names_stay_apart_and_without_control_characters(endless):
+    forest = next(drawing for drawing in endless if drawing.name == "differences")
+    names = [text.get_text() for text in forest.canvas.axes[0].get_yticklabels()]
+    assert len(set(names)) == len(ENDLESS) - 1
+    assert all(len(name) <= 48 and name.isprintable() for name in names)
+    assert names[0].startswith("loss[alpha=1.0,") and names[0].endswith("beta=1.0]")
+    for drawing in endless:
+        xml.etree.ElementTree.fromstring(drawing.svg)
+        assert "\x1b" not in drawing.svg
+
+
+def test_all_panels_of_a_shared_axis_show_their_points():
+    drawing = figures.classes_curve(
+        results_of(made("classes", "glyphs", LONG[:3], widths=("min", 64), classes=(10, 50))), "classes"
+    )
+    for ax in drawing.canvas.axes[:2]:
+        low, high = ax.get_ylim()
+        heights = [value for line in ax.lines for value in line.get_ydata()]
+        assert low <= min(heights) <= max(heights) <= high
 
 
 # --- the same bytes every time

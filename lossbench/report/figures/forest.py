@@ -39,7 +39,7 @@ MOST_TOTAL = 80  # of a figure: a page and a half
 LEAST_ROWS = 3  # of a panel, when all must give way
 ROW = 0.235  # inches
 MOST_IN_ROW = 48  # letters of a row's name: the loss, and what tells it from its namesakes
-MOST_OF_POINT = 12  # of them for a dataset, C or M each
+MOST_OF_POINT = 24  # of them for a dataset, C or M each
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def names(group: pd.DataFrame) -> list[str]:
     several = series.varied(group)
     rows = group.to_dict("records")
     points = ["".join(f", {short(part, MOST_OF_POINT)}" for part in series.told(row, several)) for row in rows]
-    losses = shown([row["loss"] for row in rows], MOST_IN_ROW - max(map(len, points)))
+    losses = shown([row["loss"] for row in rows], max(16, MOST_IN_ROW - max(map(len, points))))
     return [losses[row["loss"]] + point for row, point in zip(rows, points, strict=True)]
 
 
