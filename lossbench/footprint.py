@@ -6,8 +6,8 @@ running:
     sources      the plugin file and every module of its own code that it imports, at any depth: modules of lossbench,
                  of the plugin's package, and loose modules outside site-packages (editable installs among them)
     libraries    installed packages that these import; the version of a package stands for its code
-    files        data files that the sources name in a string: absolute, beside the source, or, with a suffix, relative
-                 to the working folder
+    files        data files that the sources name in a string with a suffix (`centres.npz`): absolute, beside the
+                 source, or in the working folder; logs are left out, since a plugin writes them itself
 
 A name that is put together while the plugin runs cannot be found this way: name such files as literals or as options.
 """
@@ -18,6 +18,7 @@ import ast
 import contextlib
 import hashlib
 import importlib.util
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +30,8 @@ from typing import Any
 
 PACKAGE = Path(__file__).parent
 INSTALLED = ("site-packages", "dist-packages")  # folders whose packages are known by their version
+MOST_FILES = 1000  # of a folder that an option names
+WRITTEN = ("", ".log", ".pid", ".lock", ".tmp")  # suffixes of files that a plugin is more likely to write than to read
 LONGEST_NAME = 1024  # characters of a string that may name a file
 CODE = (".py", ".pyc", ".so", ".pyd")
 ALIASES = {"PIL": "pillow", "sklearn": "scikit-learn"}  # of our own imports: to ask for all names takes half a second
@@ -71,18 +74,22 @@ _known: dict[Path, tuple[Footprint, tuple[Any, ...]]] = {}
 
 
 def named_files(values: Iterable[Any], folders: Iterable[Path]) -> list[Path]:
-    """The existing files that option values name: absolute, below the home folder, or relative to one of `folders`."""
+    """The existing files that option values name: absolute, below the home folder, or in one of `folders`."""
     places = list(folders)
-    found: dict[Path, None] = {}
+    found = (next((path for path in _candidates(text, places) if path.is_file()), None) for text in _texts(values))
+    return [path for path in dict.fromkeys(found) if path]
+
+
+def files_within(values: Iterable[Any], folders: Iterable[Path]) -> list[Path]:
+    """The files in the folders that option values name as paths; ValueError where there are too many to read."""
+    found: list[Path] = []
     for text in _texts(values):
-        for path in _candidates(text, places):
-            if path.is_file():
-                found[path] = None
-                break
-            if path.is_dir() and (os.sep in text or text.startswith((".", "~"))):
-                found.update(dict.fromkeys(file for file in sorted(path.rglob("*")) if file.is_file()))
-                break
-    return list(found)
+        for path in _candidates(text, folders) if os.sep in text or text.startswith((".", "~")) else ():
+            if path.is_dir():
+                found += itertools.islice((file for file in path.rglob("*") if file.is_file()), MOST_FILES + 1)
+            if len(found) > MOST_FILES:
+                raise ValueError(f"'{text}' names a folder with more than {MOST_FILES} files; name a file in it")
+    return sorted(found)
 
 
 def content_digest(path: Path) -> bytes:
@@ -265,17 +272,16 @@ def _is_built_in(path: Path) -> bool:
 
 def _literal_files(tree: ast.Module, folder: Path) -> Iterator[Path]:
     """The existing files that string literals of a source name."""
-    for text in strings(tree):
-        for path in _candidates(text, [folder, *([Path.cwd()] if Path(text).suffix else [])]):
-            if path.suffix not in CODE and path.is_file():
-                yield path
+    for text in data_names(tree):
+        yield from (path for path in _candidates(text, [folder, Path.cwd()]) if path.is_file())
 
 
-def strings(tree: ast.Module) -> Iterator[str]:
-    """All string literals of a file."""
+def data_names(tree: ast.Module) -> Iterator[str]:
+    """The string literals of a source that may name a data file."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and Path(text).suffix.lower() not in (*CODE, *WRITTEN):
+            yield text
 
 
 def _candidates(text: str, folders: Iterable[Path]) -> Iterator[Path]:

@@ -25,7 +25,16 @@ from typing import Any, Literal
 
 from lossbench.errors import PluginError, nearest
 from lossbench.files import content, is_file, is_folder
-from lossbench.footprint import Footprint, built_in_folder, content_digest, footprint_of, named_files, release, strings
+from lossbench.footprint import (
+    Footprint,
+    built_in_folder,
+    content_digest,
+    data_names,
+    files_within,
+    footprint_of,
+    named_files,
+    release,
+)
 from lossbench.ranges import Choices, Range, RangeError
 from lossbench.ranges import read as read_ranges
 from lossbench.values import shown
@@ -122,14 +131,21 @@ class Plugin:
         digest = hashlib.sha256(self.source_hash.encode())
         for library in TRAINS_WITH:
             digest.update(f"{library}=={release(library)}\0".encode())
-        for path in (*self.footprint.files, *named_files(options.values(), [Path.cwd()])):
-            digest.update(path.name.encode() + b"\0" + content_digest(path))
+        here = [Path.cwd()]
+        try:
+            inside = files_within(options.values(), here)
+        except ValueError as error:
+            raise PluginError(f"{self.kind} '{self.name}': {error}") from error
+        for path in (*self.footprint.files, *named_files(options.values(), here), *inside):
+            digest.update(os.fsencode(path.name) + b"\0" + content_digest(path))
         return digest.hexdigest()[:16]
 
     def data_files(self, options: Mapping[str, Any], root: Path) -> list[Path]:
         """The files that a dataset is read from as far as its code or an option names them."""
-        literals = [] if self.built_in else list(strings(self._tree))  # ours name their `sources`
-        return [*self.footprint.files, *named_files([*options.values(), *literals], [root, Path.cwd()])]
+        if self.built_in:  # ours name their `sources`
+            return []
+        named = named_files([*options.values(), *data_names(self._tree)], [root, Path.cwd()])
+        return [*self.footprint.files, *named]
 
     @cached_property
     def _tree(self) -> ast.Module:

@@ -28,7 +28,7 @@ from lossbench.score import NotFiniteError, class_weights, drawable, features_of
 from lossbench.streams import derive
 from lossbench.text import Schedule
 from lossbench.timing import time_losses
-from lossbench.trainee import Trainee, build
+from lossbench.trainee import Trainee, build, check_unchanged
 
 CURVE_POINTS = 40  # of the training loss; the mean over the steps between two points
 COLD = "cold classifier"  # the flag of a cell whose warm start had no class weights that fit its loss
@@ -128,6 +128,7 @@ def run(
     cell: Cell, registry: Registry, data: Path, warm_start: bytes | None = None, partial: Partial | None = None
 ) -> Outcome:
     """Train and score one cell of any kind; `warm_start` is the checkpoint that it refines."""
+    check_unchanged(cell, registry)  # before a plugin runs: it may change the working folder
     torch.set_num_threads(cell.threads)
     torch.use_deterministic_algorithms(True)
     # A debugging aid that would cost every allocation; torch gives the module no types.

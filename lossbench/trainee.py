@@ -177,10 +177,11 @@ def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, 
     Both are made on the CPU, so that a seed means the same weights on every device.
     """
     seed_everything(derive(cell.seed, "init", "backbone"))
-    backbone = _plugin(registry, "backbone", cell.backbone)(in_shape, cell.width, **cell.backbone.options)
+    network = registry.find("backbone", cell.backbone.name).load()
+    backbone = network(in_shape, cell.width, **cell.backbone.options)
     seed_everything(derive(cell.seed, "init", "loss"))
-    loss = _plugin(registry, "loss", loss_spec)(cell.width, cell.classes, **loss_spec.options)
     plugin = registry.find("loss", loss_spec.name)
+    loss = plugin.load()(cell.width, cell.classes, **loss_spec.options)
     if plugin.names_class_weights and (
         problem := class_weights.problem(loss, plugin.class_weights, cell.classes, cell.width)
     ):
@@ -233,12 +234,13 @@ def _placed(state: dict[str, Any], device: str) -> dict[str, Any]:
     return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in state.items()}
 
 
-def _plugin(registry: Registry, kind: Kind, spec: Spec) -> Callable[..., nn.Module]:
-    plugin = registry.find(kind, spec.name)
-    if plugin.identity(spec.options) != spec.source:
-        raise PluginError(
-            f"{plugin.path}: it, a module or library that it imports, or a file that it names has changed since this "
-            "run was planned; run the same command again"
-        )
-    entry: Callable[..., nn.Module] = plugin.load()
-    return entry
+def check_unchanged(cell: Cell, registry: Registry) -> None:
+    """Refuse to train with plugins that are not those that were planned."""
+    named: list[tuple[Kind, Spec]] = [("backbone", cell.backbone), *(("loss", spec) for spec in cell.losses)]
+    for kind, spec in named:
+        plugin = registry.find(kind, spec.name)
+        if plugin.identity(spec.options) != spec.source:
+            raise PluginError(
+                f"{plugin.path}: it, a module or library that it imports, or a file that it names has changed since "
+                "this run was planned; run the same command again"
+            )

@@ -150,4 +150,7 @@ def test_check_finds_a_range_whose_corner_the_loss_refuses(tmp_path):
     path = write_loss(tmp_path, "mine", "pass", constructor='if level > 5: raise ValueError("level is at most 5")')
     path.write_text(path.read_text() + 'RANGES = {"level": (1.0, 6.0)}\n')
     found = {finding.property: finding for finding in check(Plugin("loss", "mine", path))}["ranges"]
-    assert (found.status, found.sentence) == ("fail", "level=6.0, within RANGES, is refused: level is at most 5")
+    assert (found.status, found.sentence) == (
+        "fail",
+        "level=6.0, within RANGES, is refused (level is at most 5): narrow RANGES, or accept it",
+    )

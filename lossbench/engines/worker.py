@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ def work(job: dict[str, Any]) -> int:
     # Absolute from the start: plugins may change the working folder.
     registry, data = Registry(Path(folder).absolute() for folder in job["plugins"]), Path(job["data"]).absolute()
     if job["task"] in ASIDE:
-        cells, begin = [Cell.from_json(cell) for cell in job["cells"]], Path(job["step"]).write_text
+        cells, begin = [Cell.from_json(cell) for cell in job["cells"]], partial(_write_step, Path(job["step"]))
         reply = json.dumps(ASIDE[job["task"]](cells, registry, data, begin, **job["more"]))
         Path(job["reply"]).write_text(reply)
         return 0
@@ -49,6 +50,10 @@ def work(job: dict[str, Any]) -> int:
         return os.EX_IOERR
     store.partial(cell.key).unlink(missing_ok=True)
     return 0
+
+
+def _write_step(path: Path, what: str) -> None:
+    path.write_text(what, errors="backslashreplace")
 
 
 def outcome_of(
