@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import csv
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, write_loss
+from conftest import SMALL, command, write_loss
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,8 +101,6 @@ def test_tables_captions_and_titles_keep_their_lines():
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     """A folder in which the hostile suite was run by the real command line, and what that said."""
-    from conftest import command
-
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "suite.toml").write_text(HOSTILE)
     message = r"boom \x1b[2J\x1b]0;owned\x07\rlast line \x9b31m"
@@ -115,8 +114,6 @@ def hostile(tmp_path_factory):
 
 
 def lossbench_in(folder, *arguments):
-    from conftest import command
-
     return subprocess.run(command(*arguments), cwd=folder, capture_output=True, check=False, timeout=240)
 
 
@@ -202,3 +199,22 @@ def test_a_suite_without_control_characters_is_shown_as_it_is(lossbench, tmp_pat
     (tmp_path / "suite.toml").write_text(SMALL.replace("A small suite", "Größe: θ̄ ≤ 5 °, “quoted”, 損失 🙂"))
     shown = lossbench("plan", "suite.toml", "--no-forecast")
     assert "Größe: θ̄ ≤ 5 °, “quoted”, 損失 🙂" in shown.stdout
+
+
+def test_a_terminal_is_not_steered_either(hostile):
+    """Pipes are stripped of colours by others; a terminal gets what it is sent."""
+    folder, _ = hostile
+    ours, theirs = os.openpty()
+    with subprocess.Popen(command("status", "hostile"), cwd=folder, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        sent = b""
+        try:
+            while part := os.read(ours, 4096):
+                sent += part
+        except OSError:  # the other end is closed
+            pass
+    os.close(ours)
+    assert process.returncode == 1
+    assert b"\\x1b[2J\\x1b]0;owned\\x07" in sent
+    without_styles = re.sub(rb"\x1b\[[0-9;]*m", b"", sent).replace(b"\r\n", b"\n")
+    assert_plain(without_styles)
