@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -299,7 +298,7 @@ class Results:
         for run in self.runs:
             try:
                 return Store(run).correct(key)
-            except (OSError, KeyError, ValueError, BadZipFile):
+            except (OSError, ValueError):
                 continue
         raise StoreError(f"{key}: its correctness bits are in none of the runs")
 

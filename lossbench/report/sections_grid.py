@@ -258,16 +258,17 @@ def _class_angles(results: Results, experiment: str) -> Table | None:
     quartiles = ["least", "quarter", "half", "three quarters", "most"]
     rows: list[dict[str, str]] = []
     for (*_, k, m, label), group in frame.groupby([*POINT, "loss"], sort=False):
-        by_split = {split: mine.set_index("class")["angle"] for split, mine in group.groupby("split")}
+        sides: dict[str, dict[int, float]] = {"train": {}, "test": {}}
+        for split, number, angle in zip(group["split"], group["class"], group["angle"], strict=True):
+            sides[split][number] = angle
         shown = {"loss": str(label), "C": str(k), "M": str(m)}
-        names = quartiles if wide else range(group["class"].max() + 1)
-        for place_, name in enumerate(names):
+        names = quartiles if wide else [str(number) for number in range(group["class"].max() + 1)]
+        for place_, name in enumerate(names):  # the number of a quartile, or of a class
             pair = []
-            for split in ("train", "test"):
-                side = by_split.get(split, pd.Series(dtype=float))
-                value = side.quantile(place_ / 4) if wide else side.get(name)
+            for side in sides.values():
+                value = np.quantile(list(side.values()), place_ / 4) if wide and side else side.get(place_)
                 pair.append(words.number(value, 1))
-            shown[str(name)] = " / ".join(pair)
+            shown[name] = " / ".join(pair)
         rows.append(shown)
     every = list(dict.fromkeys(key for row in rows for key in row))
     rows = [{key: row.get(key, "") for key in every} for row in rows]
