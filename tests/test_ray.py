@@ -58,6 +58,7 @@ def on_ray(cluster, tmp_path):
     run.said = []
     return run
 
+
 # Python that finds the process of Ray in which a cell runs: the parent of its guard, server and warden.
 WORKER = (
     "__import__('functools').reduce(lambda pid, _: "
