@@ -50,9 +50,9 @@ def end_descendants(root: int) -> None:
     while time.monotonic() < until and (below := descendants(root)):
         for pid in below:
             _kill(pid)
-        if root == os.getpid():
-            _reap()
         time.sleep(0.005)
+    if root == os.getpid():
+        _reap()  # else their pids would be taken until somebody else does it
 
 
 def end_tree(root: int) -> None:

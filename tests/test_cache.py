@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import alive
 from PIL import Image
 
 import lossbench
@@ -122,8 +123,11 @@ def test_a_kill_halfway_leaves_nothing_that_looks_whole(tmp_path, counted):
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("prepared/.*/train_images.npy")) and time.monotonic() < deadline:
         time.sleep(0.02)
+    working = [int(path.parent.name.split("-")[-2]) for path in tmp_path.glob("prepared/.*/train_images.npy")]
     process.kill()
     process.wait()
+    while any(map(alive, working)) and time.monotonic() < deadline:  # the plugin's own process ends with it
+        time.sleep(0.02)
     assert not [path for path in (tmp_path / "prepared").iterdir() if not path.name.startswith(".")]
     found, _ = counted()
     assert len(found.train) == 30
