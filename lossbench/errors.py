@@ -64,7 +64,7 @@ def shortened(text: str, most: int) -> str:
 
 def last_line(error: str | None) -> str:
     """What an error comes to, in a line for the terminal: of a traceback the exception."""
-    return shortened(((error or "").strip().splitlines() or [""])[-1], MOST_SHOWN)
+    return shortened((error or "").strip().rpartition("\n")[2], MOST_SHOWN)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -130,7 +130,11 @@ def test_another_attempt_goes_on_from_the_state_that_was_sent(tmp_path):
 
 def test_whoever_stops_the_task_stops_the_cell(tmp_path, scratch):
     marker = tmp_path / "pid"
-    write_loss(tmp_path, "mine", f"open({str(marker)!r}, 'w').write(str(os.getpid())); time.sleep(0.05)")
+    write_loss(
+        tmp_path,
+        "mine",
+        f"if self.calls == 1: open({str(marker)!r}, 'w').write(str(os.getpid()))\n        time.sleep(0.05)",
+    )
     cell, registry = planned(tmp_path, SLOWLY.replace("steps = 80", "steps = 4000"))
     messages = node.work(*asked(cell, registry, checkpoint=0.1))
     assert [set(next(messages)) for _ in range(2)] == [{"started"}, {"partial"}]

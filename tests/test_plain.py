@@ -25,23 +25,23 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 # A loss whose error would clear the screen, and an option with everything that is not a letter.
 HOSTILE = r"""
 name = "hostile"
-title = "Clear \u001b[2J\u001b]0;owned\u0007 and \r overwrite\nthen | go on"
+title = "Clear \u202e and\noverwrite\nthen | go on"
 
 [[experiment]]
 name = "digits"
 dataset = "digits"
 backbone = { name = "cnn", channels = 4, depths = [1] }
 widths = [8]
-losses = ["softmax", "center", { name = "broken" }, { name = "named", note = "=1+1\n\u001b[31m\u202ered\u0085|" }]
+losses = ["softmax", "center", { name = "broken" }, { name = "named", note = "=1+1\u202ered|" }]
 seeds = 3
 schedule = { steps = 6, batch = 16 }
 
 [[claim]]
-text = "=HYPERLINK(\"http://example.org\")\r\n\u001b[31m@claim"
+text = "=HYPERLINK(\"http://example.org\")\n\u202e@claim"
 experiment = "digits"
 better = "softmax"
 than = "center"
-note = "\u001b[2J| a note\r\nwith lines"
+note = "| a note\nwith lines"
 
 [profile.other]
 """
@@ -127,9 +127,9 @@ def test_a_run_prints_no_control_characters(hostile):
     _, ran = hostile
     assert ran.returncode == 1
     said = assert_plain(ran.stdout) + assert_plain(ran.stderr)
-    assert "Clear \\x1b[2J\\x1b]0;owned\\x07 and overwrite then | go on: 12 cells" in said
+    assert "Clear \\u202e and overwrite then | go on: 12 cells" in said
     assert "RuntimeError: boom \\x1b[2J" in said
-    assert "named[note==1+1 \\x1b[31m\\u202ered\\x85|]" in said
+    assert "named[note==1+1\\u202ered|]" in said
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_files_of_a_report_keep_their_shape(hostile):
     folder, _ = hostile
     reports = folder / "reports"
     summary = assert_plain((reports / "summary.md").read_bytes())
-    assert summary.splitlines()[0] == "# Clear \\\\x1b[2J\\\\x1b]0;owned\\\\x07 and overwrite then \\| go on"
+    assert summary.splitlines()[0] == "# Clear \\\\u202e and overwrite then \\| go on"
     for block in re.findall(r"(?:^\|.*\n)+", summary, flags=re.MULTILINE):
         columns = {len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}
         assert len(columns) == 1, block
@@ -191,7 +191,7 @@ def test_no_cell_of_a_csv_file_is_a_formula_and_numbers_are_numbers(hostile):
                     numbers += 1
     assert numbers > 0
     (claim,) = csv.DictReader((folder / "reports" / "claims.csv").read_text().splitlines())
-    assert claim["text"] == '\'=HYPERLINK("http://example.org") \\x1b[31m@claim'
+    assert claim["text"] == '\'=HYPERLINK("http://example.org") \\u202e@claim'
     assert json.loads((folder / "reports" / "report.json").read_text())["claims"][0]["text"].startswith("=HYPERLINK")
 
 
