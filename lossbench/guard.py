@@ -19,12 +19,35 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LINUX = sys.platform == "linux"
 PATIENCE_SECONDS = 10.0  # until killed processes are gone; longer only for one that the kernel holds
+
+
+def started(
+    arguments: list[str], environment: Mapping[str, str], stderr: int | None
+) -> tuple[subprocess.Popen[bytes], int]:
+    """A Python under a guard of its own, with pipes to its stdin and stdout, and the end of its lifeline to close.
+
+    -P and our own path: it must import the package that we are, not one in the working folder. In a session of its own
+    a Ctrl-C in the terminal is the parent's to handle.
+    """
+    lifeline, ours = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", __file__, str(lifeline), sys.executable, "-P", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,
+        pass_fds=(lifeline,),
+    )
+    os.close(lifeline)
+    return process, ours
 
 
 def descendants(root: int) -> list[int]:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import queue
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -28,16 +27,7 @@ Work = Callable[[Plugin, Mapping[str, Any], Callable[[str, int, int], None]], An
 
 def run(plugin: Plugin, registry: Registry, job: Mapping[str, Any], progress: Callable[[str, int, int], None]) -> Any:
     """The answer of a process that does `job` with a dataset plugin; an error that names the plugin otherwise."""
-    lifeline, ours = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", guard.__file__, str(lifeline), sys.executable, "-P", "-c", START],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        start_new_session=True,
-        pass_fds=(lifeline,),
-    )
-    os.close(lifeline)
+    process, lifeline = guard.started(["-c", START], {}, stderr=None)
     assert process.stdin and process.stdout
     lines: queue.Queue[bytes] = queue.Queue()
     listener = threading.Thread(target=_listen, args=(process.stdout, lines), daemon=True)
@@ -58,7 +48,7 @@ def run(plugin: Plugin, registry: Registry, job: Mapping[str, Any], progress: Ca
     except queue.Empty:
         raise errors.DataError(f"{plugin.path}: load gave no sign of progress for {SILENT_SECONDS:g} seconds") from None
     finally:
-        os.close(ours)  # the guard ends what is still there
+        os.close(lifeline)  # the guard ends what is still there
         process.wait()
         listener.join(timeout=10)
         process.stdout.close()

@@ -11,7 +11,6 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,19 +47,8 @@ class Server:
     def __init__(self, libraries: Mapping[str, Plugin], events: queue.Queue[Event]) -> None:
         self._libraries = libraries  # module → the plugin that imports it
         self._importing: tuple[str, float] | None = ("", time.monotonic())
-        lifeline, self._lifeline = os.pipe()
-        # -P and our own path: the server must import the package that we are, not one in the working folder.
-        command = [sys.executable, "-P", "-m", "lossbench.engines.server", *PRELOAD, *libraries]
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(guard.__file__)), str(lifeline), *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **FIXED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
-            pass_fds=(lifeline,),
-        )
-        os.close(lifeline)
+        arguments = ["-m", "lossbench.engines.server", *PRELOAD, *libraries]
+        self._process, self._lifeline = guard.started(arguments, FIXED, stderr=subprocess.DEVNULL)
         self._listener = threading.Thread(target=self._listen, args=(events,), daemon=True)
         self._listener.start()
 
