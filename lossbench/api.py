@@ -11,28 +11,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lossbench.claims import of_angles
+from lossbench.core.errors import DataError, LossbenchError, RunError, StoreError, SuiteError, nearest
+from lossbench.core.model import Cell
 from lossbench.data import load_dataset
 from lossbench.engines import available_cores
-from lossbench.errors import DataError, LossbenchError, RunError, StoreError, SuiteError, nearest
-from lossbench.job import Job, prepare, shorter_profiles, with_data
-from lossbench.registry import Registry
+from lossbench.plan.job import Job, prepare, shorter_profiles, with_data
+from lossbench.plugins.registry import Registry
 from lossbench.report import check_folder, write
-from lossbench.schema import Cell
-from lossbench.store import Store, load_records, tabulated
-from lossbench.tune import waiting, without_setting
+from lossbench.store.records import Store, load_records, tabulated
+from lossbench.suite.claims import of_angles
+from lossbench.suite.settings import waiting, without_setting
 
 if TYPE_CHECKING:
     import pandas
     from torch import nn
 
-    from lossbench.choose import Choice
     from lossbench.data.cache import Progress
-    from lossbench.data.fetch import Progress as Transfer
-    from lossbench.data.supply import Download
+    from lossbench.data.download.fetch import Progress as Transfer
+    from lossbench.data.download.supply import Download
     from lossbench.engines.local import Event
     from lossbench.engines.servers import Servers
-    from lossbench.forecast import Forecast
+    from lossbench.plan.choose import Choice
+    from lossbench.plan.forecast import Forecast
     from lossbench.report import Report
 
 __all__ = ["Job", "create_backbone", "create_loss", "load_dataset", "load_records", "prepare", "run", "with_data"]
@@ -83,7 +83,7 @@ def predict(job: Job, cells: list[Cell], jobs: int | None = None, servers: Serve
     """How long these cells will take, from a few real steps of every kind among them."""
     from lossbench.engines import local
     from lossbench.engines.servers import serving
-    from lossbench.forecast import forecast, kinds
+    from lossbench.plan.forecast import forecast, kinds
 
     known = job.measurable(cells)
     with serving(job.registry) if servers is None else contextlib.nullcontext(servers) as started:
@@ -263,7 +263,7 @@ def _get(
     folder: Path,
 ) -> None:
     """Fetch one dataset: announced, watched, and if it fails, told in one sentence."""
-    from lossbench.data import fetch
+    from lossbench.data.download import fetch
 
     notify(f"fetching {download}")
     try:
@@ -289,7 +289,8 @@ class _Engine:
         return self.jobs or (self.cluster.size() if self.cluster else available_cores())
 
     def execute(self, todo: list[Cell], store: Store, *, data_given: bool, **how: Any) -> None:
-        from lossbench.engines import local, ray
+        from lossbench.engines import local
+        from lossbench.engines.ray import engine as ray
 
         how |= {"registry": self.job.registry, "data": self.job.data}
         try:
@@ -312,7 +313,8 @@ def _engine(
     timeout: float | None,
 ) -> Iterator[_Engine]:
     """The engine for these cells, started; SuiteError when a plugin of theirs is not sound."""
-    from lossbench.engines import local, ray
+    from lossbench.engines import local
+    from lossbench.engines.ray import engine as ray
     from lossbench.engines.servers import serving
 
     with contextlib.ExitStack() as engines:
@@ -335,7 +337,7 @@ def finished(cell: Cell, status: str) -> bool:
 
 def _check_engine(engine: str, address: str | None) -> None:
     """Refuse an engine that is not there before anything else is done."""
-    from lossbench.engines import ray
+    from lossbench.engines.ray import engine as ray
 
     if engine == "ray":
         ray.check(address)
@@ -345,7 +347,7 @@ def _check_engine(engine: str, address: str | None) -> None:
 
 def _opening(suite: str | os.PathLike[str], job: Job, expected: Forecast) -> str:
     """How long it will take; beyond an hour, what would take less."""
-    from lossbench.forecast import in_words
+    from lossbench.plan.forecast import in_words
 
     told = f"this will take {in_words(expected)}"
     if expected.seconds > HOUR and (shorter := shorter_profiles(suite, job)):

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lossbench import api, data, suite
-from lossbench.registry import Registry
-from lossbench.schema import Suite
+from lossbench import api, data
+from lossbench.core.model import Suite
+from lossbench.plugins.registry import Registry
+from lossbench.suite import reading as suite
 
 if "LOSSBENCH_DATA" not in os.environ:  # nobody's own cache is touched
     _scratch = tempfile.TemporaryDirectory(prefix="lossbench-data-")
@@ -44,7 +45,7 @@ LONGEST = (
     "test_readme",
     "test_engine",
     "test_cli",
-    "test_page",
+    "test_html",
 )
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lossbench.plan import plan
-from lossbench.schema import Cell, Record, Suite
-from lossbench.store import Store
-from lossbench.streams import derive
+from lossbench.core.model import Cell, Record, Suite
+from lossbench.core.streams import derive
+from lossbench.plan.cells import plan
+from lossbench.store.records import Store
 
 ENVIRONMENT = {"fingerprint": "abc", "cpu": "test", "cores": 2}
 

@@ -1,169 +1,84 @@
-"""The table of the README's architecture section: who may import whom, and what stays instant."""
+"""The rooms of docs/architecture.md: imports go one way only, and what must start fast imports no torch."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "lossbench"
 
-TRAINING = ["batches", "data", "measure", "score", "timing", "trainee"]
+# From the top down: a room may import from itself and from the rooms before it.
+ROOMS = [
+    *("core", "stats", "plugins", "data", "suite", "metrics", "tasks", "training", "plan", "store", "engines"),
+    *("analysis", "report", "api", "cli"),
+]
 
-# Modules that must not pull in torch, not even through what they import.
+# Rooms and modules that must not pull in torch, not even through what they import.
 TORCH_FREE = [
-    "suite",
-    "plan",
-    "tune",
-    "schema",
-    "registry",
-    "stats",
-    "store",
-    "report.sections",
-    "report.render",
-    "cli",
-    "job",
-    "api",
+    *("core.model", "stats", "plugins.registry", "suite.reading", "plan.job", "store.records", "analysis.results"),
+    *("report.sections", "report.output.markdown", "api", "cli.commands"),
 ]
 
 
+def modules() -> Iterator[tuple[str, Path]]:
+    """The dotted name of every module of the package, and its file."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"), path
+
+
+MODULES = dict(modules())
+
+
 def imports_of(path: Path) -> set[str]:
-    """What a module imports from this package, at any depth of nesting."""
+    """The modules of this package that a module imports, at any depth of nesting."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.startswith("lossbench")}
+            named = {f"{node.module}.{alias.name}" for alias in node.names}
+            inner = {name for name in named if name.removeprefix("lossbench.") in MODULES}
+            found |= inner or {node.module}
+    return {name.removeprefix("lossbench.") for name in found if name.startswith("lossbench.")}
+
+
+def room_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+PENDING = pytest.mark.xfail(reason="analysis and metrics are being taken apart", strict=True)
 
 
 @pytest.mark.parametrize(
-    ("module", "may_import"),
+    "module",
     [
-        ("errors", []),
-        ("files", []),
-        ("plain", []),
-        ("labels", []),
-        ("streams", []),
-        ("theory", []),
-        ("stats/__init__", ["stats"]),
-        ("stats/pairs", []),
-        ("forecast", ["schema"]),
-        ("text", []),
-        ("values", []),
-        ("schema", ["errors", "plain", "text", "values"]),
-        ("ranges", ["errors"]),
-        ("trials", ["values", "ranges", "schema", "streams"]),
-        ("tune", ["schema"]),
-        ("registry", ["errors", "files", "footprint", "ranges", "values"]),
-        ("footprint", []),
-        ("guard", []),
-        ("explain", ["errors", "values"]),
-        ("suite_files", ["errors", "files"]),
-        ("plan", ["schema", "theory"]),
-        ("metrics", ["text"]),
-        ("claims", ["errors", "labels", "metrics", "schema", "text", "theory"]),
-        ("suite_tune", ["errors", "labels", "ranges", "registry", "schema", "text", "trials", "tune"]),
-        (
-            "suite",
-            [
-                "claims",
-                "errors",
-                "explain",
-                "files",
-                "labels",
-                "values",
-                "registry",
-                "schema",
-                "suite_tune",
-                "text",
-                "tune",
-            ],
-        ),
-        ("record_text", ["schema", "text"]),
-        ("store", ["errors", "files", "record_text", "schema", "text"]),
-        ("class_weights", ["errors"]),
-        ("measure", ["class_weights", "schema"]),
-        ("margin", []),
-        ("verification", []),
-        ("data/dataset", []),
-        ("data/view", ["data", "errors", "streams"]),
-        ("data/cache", ["data", "errors", "files", "registry"]),
-        ("data/contract", ["data", "errors"]),
-        ("batches", ["data", "streams"]),
-        ("trainee", ["class_weights", "errors", "registry", "schema", "streams"]),
-        (
-            "score",
-            [
-                *("batches", "class_weights", "data", "errors", "measure", "schema", "streams", "text", "trainee"),
-                "verification",
-            ],
-        ),
-        ("timing", ["batches", "data", "measure", "registry", "schema", "streams", "trainee"]),
-        (
-            "train",
-            [
-                "batches",
-                "data",
-                "errors",
-                "files",
-                "measure",
-                "registry",
-                "schema",
-                "score",
-                "streams",
-                "text",
-                "timing",
-                "trainee",
-            ],
-        ),
-        (
-            "job",
-            [
-                *("choose", "data", "engines", "errors", "labels", "plan", "registry", "schema", "suite"),
-                *("suite_files", "tune"),
-            ],
-        ),
-        ("choose", []),
-        ("data/reach", ["data"]),
-        ("data/supply", ["data", "errors", "registry"]),
-        ("report/blocks", []),
-        ("report/words", []),
-        ("report/points", ["metrics", "stats"]),
-        ("report/analysis", ["errors", "metrics", "report", "schema", "stats", "store", "text", "theory"]),
-        *((f"report/{name}", ["claims", "metrics", "report", "stats", "text"]) for name in ("claims", "claims_pair")),
-        ("report/claims_along", ["claims", "metrics", "report", "stats", "text"]),
-        ("report/data_schema", ["report", "schema"]),
-        ("report/published", ["labels", "report", "schema", "stats", "text"]),
-        ("report/tuning", ["report", "schema", "stats", "tune"]),
-        ("report/ranks", ["labels", "report", "stats"]),
-        ("report/cost", ["report", "stats"]),
-        ("report/data", ["report", "stats"]),
-        ("report/tex", ["report"]),
-        ("report/compare", ["errors", "metrics", "report"]),
-        ("cli_report", ["errors", "report", "screen", "store"]),
-        ("report/guards", ["report", "stats"]),
-        ("report/sections", ["report", "stats"]),
-        ("report/sections_grid", ["report", "stats"]),
-        ("report/sections_end", ["report"]),
-        ("report/series", ["report", "stats"]),
-        ("report/figures/curves", ["report", "theory"]),
-        *(
-            (f"report/figures/{name}", ["report"])
-            for name in ("__init__", "style", "forest", "dots", "ranking", "cost", "plane")
-        ),
-        ("report/render", ["report"]),
-        ("report/page", ["report"]),
-        ("report/drill", ["files", "report", "schema", "store"]),
+        pytest.param(name, marks=PENDING if name in ("analysis.claims", "suite.claims") else ())
+        for name in MODULES
+        if room_of(name) in ROOMS
     ],
 )
-def test_modules_import_only_what_the_architecture_allows(module, may_import):
-    used = {name.removeprefix("lossbench.").partition(".")[0] for name in imports_of(PACKAGE / f"{module}.py")}
-    assert used - {"lossbench", "plain"} <= set(may_import)  # any edge makes its text plain
+def test_a_room_imports_only_from_the_rooms_above_it(module):
+    place = ROOMS.index(room_of(module))
+    used = {room_of(name) for name in imports_of(MODULES[module])} - {"margin", "fused"}
+    assert used <= set(ROOMS[: place + 1])
+
+
+def test_every_module_is_in_a_room_or_part_of_the_public_kit():
+    assert {room_of(name) for name in MODULES} == {*ROOMS, "__init__", "margin", "fused"}
+
+
+@PENDING
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {name: {other for other in imports_of(path) if other in MODULES} for name, path in MODULES.items()}
+    while ready := [name for name, needs in graph.items() if not needs & (graph.keys() - {name})]:
+        for name in ready:
+            del graph[name]
+    assert not graph, f"these import each other: {sorted(graph)}"
 
 
 @pytest.mark.parametrize("module", TORCH_FREE)
@@ -182,7 +97,7 @@ def test_importing_the_package_imports_nothing_heavy():
 def test_help_and_list_import_nothing_heavy():
     code = """
 import sys
-from lossbench.cli import cli
+from lossbench.cli.commands import cli
 for arguments in (["--help"], ["list"], ["run", "--help"]):
     try: cli.main(arguments, standalone_mode=False)
     except SystemExit: pass

@@ -1,9 +1,8 @@
 """A change of lossbench's own training code needs a decision: do results change, and so the protocol number?
 
-Keys hold the protocol number and not our own code, so that a rename does not train everything again. When the test
-below fails, add an entry to tests/protocol.toml: with PROTOCOL of lossbench/schema.py raised by one if any result may
-differ in a bit, else with the same number and the reason why none does. `python tests/test_protocol.py` prints the
-digest.
+Keys hold the protocol number and not our own code, so that a rename does not retrain everything. When the test below
+fails, add an entry to tests/protocol.toml. If any result may differ in a bit, raise PROTOCOL of lossbench/core/model.py
+by one; otherwise keep the number and give the reason. `python tests/test_protocol.py` prints the digest.
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ import hashlib
 import tomllib
 from pathlib import Path
 
-from lossbench.schema import PROTOCOL
+from lossbench.core.model import PROTOCOL
 
 PACKAGE = Path(__file__).parent.parent / "lossbench"
 DECISIONS = Path(__file__).with_name("protocol.toml")
 
 # Whatever a cell runs between its plugins and its record. Plugins and the arrays of datasets have digests of their own.
 TRAINING = (
-    "train",
-    "trainee",
-    "class_weights",
-    "batches",
-    "score",
-    "measure",
-    "timing",
-    "verification",
-    "streams",
-    "data/view",
+    "training/cell",
+    "training/state",
+    "plugins/class_weights",
+    "training/batches",
+    "training/evaluation",
+    "training/measure",
+    "training/timing",
+    "tasks/verification",
+    "core/streams",
+    "data/subsets",
     "data/pairs",
     "engines/worker",
 )

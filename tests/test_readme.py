@@ -25,7 +25,7 @@ import click
 import pytest
 from conftest import command as lossbench_command
 
-from lossbench.cli import cli
+from lossbench.cli.commands import cli
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

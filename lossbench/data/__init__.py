@@ -15,10 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lossbench.data import apart, cache, contract, view
+from lossbench.core.errors import DataError, LossbenchError, MissingDataError
+from lossbench.data import apart, cache, contract
+from lossbench.data import subsets as view
 from lossbench.data.dataset import Dataset, Images, Split
-from lossbench.errors import DataError, LossbenchError, MissingDataError
-from lossbench.registry import SHARED_DATASET_OPTIONS, Plugin, Registry
+from lossbench.plugins.registry import SHARED_DATASET_OPTIONS, Plugin, Registry
 
 __all__ = ["Dataset", "Images", "Split", "count_classes", "data_folder", "is_here", "load_dataset"]
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lossbench import errors, guard
-from lossbench.registry import Plugin, Registry
+from lossbench.core import errors, guard
+from lossbench.plugins.registry import Plugin, Registry
 
 START = "from lossbench.data import apart, done_apart; apart.serve(done_apart)"
 SILENT_SECONDS = 600.0  # without an answer or progress

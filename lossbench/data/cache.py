@@ -27,11 +27,11 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from lossbench.core.errors import DataError
+from lossbench.core.files import content, is_folder
 from lossbench.data.dataset import Dataset, Images, Split
-from lossbench.data.images import at_size
-from lossbench.errors import DataError
-from lossbench.files import content, is_folder
-from lossbench.registry import Plugin
+from lossbench.data.readers.images import at_size
+from lossbench.plugins.registry import Plugin
 
 PREPARED = "prepared"
 FORMAT = 2  # raised when the layout of a prepared folder changes, or what may stand in it

@@ -10,9 +10,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from lossbench.core.errors import DataError, LossbenchError
 from lossbench.data.dataset import Dataset, Images, Split
-from lossbench.data.images import Pictures
-from lossbench.errors import DataError, LossbenchError
+from lossbench.data.readers.images import Pictures
 
 IMAGES = "images must be uint8 of shape N×H×W×C"
 LABELS = "labels must be a 1-D array of integers, one per image"

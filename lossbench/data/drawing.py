@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lossbench.errors import DataError
+from lossbench.core.errors import DataError
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lossbench.errors import DataError
-from lossbench.files import content
+from lossbench.core.errors import DataError
+from lossbench.core.files import content
 
 FOLDS = 10
 

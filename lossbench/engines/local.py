@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lossbench.engines import gpus
+from lossbench.core import gpus
+from lossbench.core.errors import LossbenchError
+from lossbench.core.guard import descendants, end_tree, how_it_ended
+from lossbench.core.model import Cause, Cell, Record, Status
 from lossbench.engines.servers import Server, Servers
-from lossbench.errors import LossbenchError
-from lossbench.guard import descendants, end_tree, how_it_ended
-from lossbench.registry import Registry
-from lossbench.schema import Cause, Cell, Record, Status
-from lossbench.store import Store
+from lossbench.plugins.registry import Registry
+from lossbench.store.records import Store
 
 STEP_SECONDS = 120.0  # for a plugin to be built and run once before anything trains
 FAILED = 70  # the exit code of a process whose log ends with the reason

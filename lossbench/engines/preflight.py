@@ -14,15 +14,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from lossbench import class_weights, measure
-from lossbench.batches import Batches, as_input
+from lossbench.core.errors import PluginError
+from lossbench.core.model import Cell, Spec
 from lossbench.data import load_dataset
-from lossbench.errors import PluginError
-from lossbench.forecast import kind_of
-from lossbench.registry import Kind, Plugin, Registry
-from lossbench.schema import Cell, Spec
-from lossbench.score import features_of
-from lossbench.trainee import build
+from lossbench.plan.forecast import kind_of
+from lossbench.plugins import class_weights
+from lossbench.plugins.registry import Kind, Plugin, Registry
+from lossbench.training import measure
+from lossbench.training.batches import Batches, as_input
+from lossbench.training.evaluation import features_of
+from lossbench.training.state import build
 
 PROBE_STEPS = 5
 PROBE_SECONDS = 1.0  # at most for one kind of cell, after its first step

@@ -26,8 +26,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from lossbench.files import opened
-from lossbench.guard import adopt_orphans, die_with_parent, end_descendants, end_tree, leave_as
+from lossbench.core.files import opened
+from lossbench.core.guard import adopt_orphans, die_with_parent, end_descendants, end_tree, leave_as
 
 LOG_END = 1 << 19  # bytes of a log that are kept from its beginning, and as many from its end
 FLUSH_SECONDS = 1.0  # between two writings of the end of a long log

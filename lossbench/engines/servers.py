@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lossbench import guard
-from lossbench.errors import LossbenchError, RunError
-from lossbench.registry import Plugin, Registry
-from lossbench.schema import Cell
+from lossbench.core import guard
+from lossbench.core.errors import LossbenchError, RunError
+from lossbench.core.model import Cell
+from lossbench.plugins.registry import Plugin, Registry
 
 # Everything a cell imports lazily, so that a fork costs milliseconds: torch's optimizer pulls in the last three.
-PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.config", "lossbench.train")
+PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.config", "lossbench.training.cell")
 LOADED = ("numpy", "torch")  # libraries that PRELOAD covers
 
 # One thread until a cell says otherwise; cuBLAS is deterministic only with a workspace of a fixed size. What a step

@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lossbench.core.errors import LossbenchError, StoreError
+from lossbench.core.model import Cause, Cell, Record, Status
 from lossbench.engines.preflight import preflight, probe
-from lossbench.errors import LossbenchError, StoreError
-from lossbench.registry import Registry
-from lossbench.schema import Cause, Cell, Record, Status
-from lossbench.store import Store
+from lossbench.plugins.registry import Registry
+from lossbench.store.records import Store
 
 if TYPE_CHECKING:
-    from lossbench import train
+    from lossbench.training import cell as train
 
 
 # What a process of its own may be asked besides training a cell; it tells what it is about to do.
@@ -63,7 +63,8 @@ def outcome_of(
 
     `partial` is where a cell that takes long keeps its state `every` so many seconds.
     """
-    from lossbench import measure, train
+    from lossbench.training import cell as train
+    from lossbench.training import measure
 
     try:
         return train.run(cell, registry, data, warm, train.Partial(partial, cell.key, every) if partial else None)

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lossbench.errors import StoreError
-from lossbench.store import uncollected
+from lossbench.core.errors import StoreError
+from lossbench.store.records import uncollected
 
 if TYPE_CHECKING:
     from lossbench.report.blocks import Section
-    from lossbench.store import Plan
+    from lossbench.store.records import Plan
 
 
 MAIN_FILES = ("summary.md", "report.html", "report.json")
@@ -101,8 +101,10 @@ def rendered(
     runs: Sequence[str | os.PathLike[str]], formats: Sequence[str] = (), plans: Sequence[Plan] | None = None
 ) -> tuple[list[Section], dict[str, bytes]]:
     """What the report of these runs says, and the contents of its files by name."""
-    from lossbench.report import data, render, tex
-    from lossbench.report.analysis import analyse
+    from lossbench.analysis.results import analyse
+    from lossbench.report.output import data
+    from lossbench.report.output import latex as tex
+    from lossbench.report.output import markdown as render
     from lossbench.report.sections import sections
 
     results = analyse(runs, plans)

@@ -32,17 +32,7 @@ from lossbench.stats.datasets import (
 )
 from lossbench.stats.equivalence import Rope, beyond, noninferior, rope, tost
 from lossbench.stats.exact import Exact, pairs_needed, rank_biserial, sign_flip, signed_rank
-from lossbench.stats.pairs import (
-    FEWEST_SEEDS,
-    LEVEL,
-    Paired,
-    Wins,
-    correlation,
-    holm,
-    mean_interval,
-    paired,
-    wins,
-)
+from lossbench.stats.pairs import FEWEST_SEEDS, LEVEL, Paired, Wins, correlation, holm, mean_interval, paired, wins
 from lossbench.stats.planning import detectable_effect, equivalence_power, power, seeds_for_equivalence, seeds_needed
 from lossbench.stats.published import FEWEST_FOR_PREDICTION, Reproduction, prediction_interval, reproduction
 from lossbench.stats.testset import (

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import lossbench
-from lossbench.registry import Registry
+from lossbench.plugins.registry import Registry
 
 SHAPES = [(50, 10, 256), (256, 10, 256), (256, 100, 256), (128, 1000, 512), (128, 10575, 512)]  # B, C, M
 PLAIN = "plain softmax"

@@ -20,9 +20,9 @@ import torchvision
 from torch.utils.data import DataLoader
 
 import lossbench
-from lossbench.batches import Batches
 from lossbench.data import data_folder
-from lossbench.trainee import Trainee
+from lossbench.training.batches import Batches
+from lossbench.training.state import Trainee
 
 BATCH, STEPS, ROUNDS = 50, 20, 15
 

@@ -19,7 +19,7 @@ import torch
 from contenders import PLAIN, SHAPES, Step, batch, contenders, ours
 
 import lossbench
-from lossbench.registry import Registry
+from lossbench.plugins.registry import Registry
 
 ROUND_SECONDS = 0.02  # a visit repeats a short step until it has taken about this long
 

@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # the made-up runs of the
 
 from synthetic import Truth, common, noise, write_run
 
-from lossbench import api, data, suite
-from lossbench.registry import Registry
+from lossbench import api, data
+from lossbench.plugins.registry import Registry
+from lossbench.suite import reading as suite
 
 LOSSBENCH = str(Path(sys.executable).with_name("lossbench"))
 LOSSES = [

@@ -21,8 +21,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 from lossbench import api
-from lossbench.schema import result
-from lossbench.store import Store
+from lossbench.core.model import result
+from lossbench.store.records import Store
 
 ROUNDS = 1
 

@@ -17,13 +17,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lossbench import api, data, plan, suite, train
-from lossbench.batches import Batches
+from lossbench import api, data
 from lossbench.engines import local
 from lossbench.engines.servers import serving
-from lossbench.registry import Registry
-from lossbench.store import Store
-from lossbench.trainee import build
+from lossbench.plan import cells as plan
+from lossbench.plugins.registry import Registry
+from lossbench.store.records import Store
+from lossbench.suite import reading as suite
+from lossbench.training import cell as train
+from lossbench.training.batches import Batches
+from lossbench.training.state import build
 
 LOSSBENCH = str(Path(sys.executable).with_name("lossbench"))
 

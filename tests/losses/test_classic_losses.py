@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lossbench.registry import Registry
+from lossbench.plugins.registry import Registry
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lossbench.fused import cosines, margin_cross_entropy
 from lossbench.margin import arc_margin, replace_target
-from lossbench.registry import Registry
+from lossbench.plugins.registry import Registry
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

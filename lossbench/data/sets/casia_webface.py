@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from lossbench.core.errors import DataError, MissingDataError
 from lossbench.data.dataset import Dataset
-from lossbench.data.faces import face_split, lfw_pairs, lfw_people, person_labels
-from lossbench.data.images import class_folders, labelled
-from lossbench.errors import DataError, MissingDataError
+from lossbench.data.readers.faces import face_split, lfw_pairs, lfw_people, person_labels
+from lossbench.data.readers.images import class_folders, labelled
 
 CLASSES = 10558  # of 10,575 folders, 17 are in LFW
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lossbench.data.cifar import load_cifar
 from lossbench.data.dataset import Dataset
+from lossbench.data.readers.cifar import load_cifar
 
 CLASSES = 100
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from lossbench.core.errors import DataError
 from lossbench.data.dataset import Dataset, Split
-from lossbench.data.images import Pictures, class_folders, labelled
-from lossbench.errors import DataError
+from lossbench.data.readers.images import Pictures, class_folders, labelled
 
 
 def load(root: Path, *, path: str, every: int = 5, crop: int | None = None) -> Dataset:

@@ -20,11 +20,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from lossbench.core.errors import DataError
+from lossbench.core.streams import derive
 from lossbench.data import Dataset, Split
 from lossbench.data.drawing import POSE, REGULAR, Faces, blurred, masks, masters, pictures
 from lossbench.data.pairs import drawn_pairs
-from lossbench.errors import DataError
-from lossbench.streams import derive
 
 ALIKE = 0.9  # characters whose pictures correlate more than this are one class
 # Scaled copies and other fonts of another character, by the tag of their decomposition in Unicode.
@@ -196,7 +196,7 @@ def _mark(alike: NDArray[np.bool_], at: NDArray[np.int64], images: NDArray[np.fl
         alike[at[rows, None], at[later]] |= products > ALIKE * spread[rows, None] * spread[later]
 
 
-# One bit for each code point, compressed; tests/test_glyphs.py finds them again.
+# One bit for each code point, compressed; tests/data/test_glyphs.py finds them again.
 CHOSEN = (
     "c-rmRYiLtv7y#h+B&mt<tT}C+)f(EEj<&jDgF;)@)*Pe^osM?iu-z?F3f@rJm=3z-oTSlJH*{<;l)>6%B3<@l@iKpSY0~Y7Wl7hKjSj7tqk$>)lI"
     "rP}*qoeqsh5gUQM_#6-sji(?jP^>eg_T*06;)Qr4xr^eXHiCi%@m)r?wW)TgTn5UuqX<xo|1ua$EVbax+vq<{x;OJu<D~+qx1BQ+;7Y4)FZE*Esg"

@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
+from lossbench.core.errors import DataError
 from lossbench.data.dataset import Dataset
-from lossbench.data.faces import face_split, lfw_pairs, lfw_people, person_labels
-from lossbench.data.images import labelled
-from lossbench.errors import DataError
+from lossbench.data.readers.faces import face_split, lfw_pairs, lfw_people, person_labels
+from lossbench.data.readers.images import labelled
 
 CLASSES = 423  # people with five pictures or more; fewer where folds are left out
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lossbench.data.dataset import Dataset
-from lossbench.data.idx import load_idx
+from lossbench.data.readers.idx import load_idx
 
 CLASSES = 10
 

@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
+from lossbench.core.errors import MissingDataError
 from lossbench.data.dataset import Dataset, Split
-from lossbench.data.images import Pictures, class_folders, labelled
 from lossbench.data.pairs import drawn_pairs
-from lossbench.errors import MissingDataError
+from lossbench.data.readers.images import Pictures, class_folders, labelled
 
 CLASSES = 964
 

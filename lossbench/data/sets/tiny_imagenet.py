@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lossbench.core.errors import DataError, MissingDataError
+from lossbench.core.files import content
 from lossbench.data.dataset import Dataset, Split
-from lossbench.data.images import Pictures, class_folders, labelled
-from lossbench.errors import DataError, MissingDataError
-from lossbench.files import content
+from lossbench.data.readers.images import Pictures, class_folders, labelled
 
 CLASSES = 200
 

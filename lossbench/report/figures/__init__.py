@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from lossbench.report.analysis import Results
+from lossbench.analysis.results import Results
+from lossbench.analysis.series import experiments
 from lossbench.report.figures.cost import memory_bars, pareto, step_phases
 from lossbench.report.figures.curves import angles_by_class, classes_curve, learning_curves, width_curve, width_drawing
 from lossbench.report.figures.dots import seed_dots
@@ -25,7 +26,6 @@ from lossbench.report.figures.plane import feature_scatter
 from lossbench.report.figures.ranking import critical_difference_diagram, pairwise_heatmap
 from lossbench.report.figures.statements import statements
 from lossbench.report.figures.style import BASELINE_COLOUR, PALETTE, Drawing, Look, colours, looks
-from lossbench.report.series import experiments
 
 # What each section of the report shows: figures of all results, then figures of each experiment.
 WHOLE: dict[str, tuple[Callable[[Results], Drawing | None], ...]] = {

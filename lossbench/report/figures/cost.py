@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from lossbench.report import series
-from lossbench.report.analysis import Results
+from lossbench.analysis import series
+from lossbench.analysis.results import Results
 from lossbench.report.figures.forest import MOST_ROWS, ROW, names, separate
 from lossbench.report.figures.style import (
     LINE,

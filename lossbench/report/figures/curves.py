@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from lossbench.report import series
-from lossbench.report.analysis import Results
+from lossbench.analysis import series
+from lossbench.analysis.results import Results
+from lossbench.core.geometry import simplex_angle
 from lossbench.report.figures.style import (
     BASELINE_COLOUR,
     MARK,
@@ -27,7 +28,6 @@ from lossbench.report.figures.style import (
     looks,
     percent,
 )
-from lossbench.theory import simplex_angle
 
 MOST_CLASSES = 30  # along an axis; more are drawn as a distribution
 MOST_PANELS = 4

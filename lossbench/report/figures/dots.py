@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from lossbench.report.analysis import POINT, Results
+from lossbench.analysis.results import POINT, Results
+from lossbench.analysis.series import order, told, varied
 from lossbench.report.figures.style import INK, WIDTH, Drawing, Look, counted, heading, looks, short, shown
-from lossbench.report.series import order, told, varied
 
 MOST_PANELS = 6
 MOST_DOTS = 300  # of a panel, before there are fewer panels

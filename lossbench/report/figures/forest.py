@@ -16,8 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lossbench.report import series
-from lossbench.report.analysis import METRICS, Results
+from lossbench.analysis import series
+from lossbench.analysis.results import METRICS, Results
 from lossbench.report.figures.style import (
     BAND,
     GRID,

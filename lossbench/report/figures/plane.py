@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from lossbench.report import series
-from lossbench.report.analysis import Results
+from lossbench.analysis import series
+from lossbench.analysis.results import Results
 from lossbench.report.figures import style
 from lossbench.report.figures.style import GRID, INK, PALETTE, WIDTH, Drawing, heading
 

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 
-from lossbench.report import series, words
-from lossbench.report.analysis import METRICS, Results
+from lossbench.analysis import series
+from lossbench.analysis.results import METRICS, Results
+from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.style import INK, LINE, WIDTH, Drawing, Look, counted, heading, looks, signed
 

@@ -8,10 +8,10 @@ from typing import Any
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from lossbench import plain
-from lossbench.report.analysis import Results
-from lossbench.report.claims import OUTCOMES, outcomes
-from lossbench.report.claims_pair import NOT_RUN
+from lossbench.analysis.claims import OUTCOMES, outcomes
+from lossbench.analysis.claims_pair import NOT_RUN
+from lossbench.analysis.results import Results
+from lossbench.core import plain
 from lossbench.report.figures.style import GRID, LINE, PALETTE, SOFT, WIDTH, Drawing
 
 LETTERS = 52  # of a line of a statement

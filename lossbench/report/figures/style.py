@@ -22,11 +22,11 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
-from lossbench import plain
+from lossbench.core import plain
 from lossbench.report.blocks import Figure
 
 # Okabe & Ito's six that read on white, then four chosen so that any two of all eleven (with the baseline's grey) stay
-# apart for colour-blind readers too: tests/test_figures.py holds the least distance.
+# apart for colour-blind readers too: tests/report/test_figures.py holds the least distance.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B2A86", "#661100", "#003F5C", "#C2B280")
 BASELINE_COLOUR = "#555555"
 MARKERS = "osD^vPXphd"

@@ -1,0 +1,1 @@
+"""Records → every number that a report states, each computed once."""

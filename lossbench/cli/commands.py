@@ -1,0 +1,374 @@
+"""The command line: what may be asked. `screen` prints the answers. Heavy imports are inside commands, so that
+`--help` is instant.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lossbench.cli import data as cli_data
+from lossbench.cli import report as cli_report
+from lossbench.cli import screen
+from lossbench.cli.engines import engine_of, engine_options
+from lossbench.cli.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
+from lossbench.core.errors import ClusterLostError, LossbenchError, RunError
+
+
+def main() -> None:
+    """Entry point: errors that a user can act on become one sentence and exit code 2."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill stops as cleanly as Ctrl-C
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files may be no Unicode
+    try:
+        code = cli.main(prog_name="lossbench", standalone_mode=False)
+    except click.ClickException as error:
+        said = io.StringIO()
+        error.show(said)
+        screen.echo(said.getvalue().rstrip("\n"), err=True)
+        code = WRONG
+    except ClusterLostError as error:
+        screen.echo(f"lossbench: {error}", err=True)
+        os._exit(UNFINISHED)  # without its daemons the core of Ray crashes when Python ends as usual
+    except LossbenchError as error:
+        screen.echo(f"lossbench: {error}", err=True)
+        code = UNFINISHED if isinstance(error, RunError) else WRONG
+    except (KeyboardInterrupt, click.Abort):
+        screen.echo("lossbench: stopped; finished cells are kept, the same command goes on from here", err=True)
+        code = INTERRUPTED
+    except BrokenPipeError:  # `lossbench list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = DONE
+    sys.exit(code)
+
+
+class _Ordered(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=_Ordered, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="lossbench", message="lossbench %(version)s")
+def cli() -> None:
+    """Which margin loss, at which FC width, is really better, and what does it cost?
+
+    \b
+    lossbench run quick                 train what is missing, write reports/summary.md
+    lossbench plan quick                what would be trained
+    lossbench report quick              write the report again from the records
+    lossbench compare before after      two runs of a suite: what an edit changed
+    lossbench list losses               the losses there are
+    lossbench info loss w_softmax       one of them, with its options
+    lossbench check                     do they keep the contract of a loss?
+    lossbench new loss my_loss          write losses/my_loss.py, ready to be changed
+    lossbench data list                 the datasets: which are here, how to have the others
+    """
+
+
+def _together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+selecting = _together(
+    click.option("-l", "--loss", "losses", multiple=True, metavar="NAME[option=value]", help="Only these losses."),
+    click.option("-d", "--dataset", "datasets", multiple=True, metavar="NAME", help="Only these datasets."),
+    click.option("-b", "--backbone", "backbones", multiple=True, metavar="NAME", help="Only these backbones."),
+    click.option("-w", "--width", "widths", multiple=True, type=click.IntRange(min=1), help="Only these FC widths."),
+    click.option("--seed", "seeds", multiple=True, type=click.IntRange(min=0), help="Only these seeds."),
+    click.option("--shard", metavar="I/N", help="Only part I of N: as good as equal parts, for job arrays."),
+    click.option(
+        "--profile",
+        metavar="NAME",
+        help="A profile of the suite: another scale [the first of its 'auto' that can run here]; none: no profile.",
+    ),
+    click.option("--no-fetch", is_flag=True, help="Do not download missing datasets."),
+    click.option("--data", metavar="DIR", help="Where datasets lie [$LOSSBENCH_DATA, else the user's cache]."),
+    click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/."),
+)
+out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<suite name>].")
+
+
+@cli.command()
+@click.argument("suite")
+@selecting
+@engine_options
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Cells at a time [the number of cores].")
+@click.option("--timeout", metavar="10m", help="Kill a cell that takes longer (s, m or h).")
+@click.option("--memory", metavar="4GiB", help="Kill a cell that holds more (KiB, MiB or GiB).")
+@click.option("--checkpoint", metavar="1m", default="1m", show_default=True, help="Keep the state of cells this often.")
+@out_option
+@click.option("--reports", metavar="DIR", default="reports", show_default=True, help="Where the report goes.")
+@click.option("--no-report", is_flag=True, help="Write no report.")
+@click.option("-f", "--force", is_flag=True, help="Train the chosen cells again, even those that are done.")
+@click.option("--retry-failed", is_flag=True, help="Train again what failed, ran out of memory or time; nothing else.")
+@click.option("--fail-fast", is_flag=True, help="Start nothing new after the first cell that does not finish.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be trained, as `lossbench plan` does.")
+@click.option("-q", "--quiet", is_flag=True, help="Print problems and nothing else.")
+def run(
+    suite: str,
+    jobs: int | None,
+    timeout: str | None,
+    memory: str | None,
+    checkpoint: str,
+    out: str | None,
+    reports: str,
+    no_report: bool,
+    force: bool,
+    retry_failed: bool,
+    fail_fast: bool,
+    dry_run: bool,
+    quiet: bool,
+    **selection: Any,
+) -> int:
+    """Train what is missing of SUITE (a file, or the name of a built-in suite), then write its report.
+
+    Exit code 0: every cell is done. 1: some cell did not finish. 2: the request is wrong and nothing ran.
+    """
+    from lossbench import api
+    from lossbench.cli import progress
+
+    seconds, every, most = _seconds(timeout), _seconds(checkpoint, "--checkpoint"), _bytes(memory)
+    engine = engine_of(selection)
+    selection["fetch"] = not selection.pop("no_fetch")
+    if force and retry_failed:
+        raise click.UsageError("--force and --retry-failed exclude each other.")
+    if dry_run:
+        _show_plan(suite, out, selection, forecast=True)
+        return DONE
+    with progress.watching(quiet=quiet, terminal=sys.stderr.isatty()) as watch:
+        result = api.run(
+            suite,
+            out=out,
+            reports=None if no_report else reports,
+            jobs=jobs,
+            timeout=seconds,
+            memory=most,
+            checkpoint=every or 60,
+            force=force,
+            retry_failed=retry_failed,
+            fail_fast=fail_fast,
+            on_event=watch.event,
+            on_start=watch.start,
+            notify=watch.say,
+            on_prepare=watch.prepare,
+            on_fetch=partial(cli_data.watching, terminal=sys.stderr.isatty(), quiet=quiet),
+            **engine,
+            **selection,
+        )
+    if not quiet:
+        screen.show_result(result)
+    return screen.show_unfinished(result)
+
+
+@cli.command()
+@click.argument("suite")
+@selecting
+@out_option
+@click.option("--no-forecast", is_flag=True, help="Do not measure a few steps to tell how long it will take.")
+def plan(suite: str, out: str | None, no_forecast: bool, **selection: Any) -> None:
+    """Show the cells that SUITE means, which of them are done, and how long the others will take. Trains nothing."""
+    selection["fetch"] = not selection.pop("no_fetch")
+    _show_plan(suite, out, selection, forecast=not no_forecast)
+
+
+@cli.command(name="list")
+@click.argument("what", type=click.Choice(["losses", "backbones", "datasets", "suites"]), required=False)
+@click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/.")
+def list_(what: str | None, plugins: tuple[str, ...]) -> None:
+    """List losses, backbones, datasets and suites, one line each."""
+    from lossbench.core.errors import PluginError
+    from lossbench.plugins.registry import FOLDER, KINDS, Registry
+
+    registry = Registry(Path(folder) for folder in plugins)
+    shown: dict[str, list[tuple[str, str]]] = {}
+    for kind in KINDS:
+        rows = []
+        for name in registry.names(kind):
+            try:
+                rows.append((name, registry.find(kind, name).summary))
+            except PluginError as error:  # one broken file must not hide the others
+                rows.append((name, f"(broken: {error})"))
+        shown[FOLDER[kind]] = rows
+    shown["suites"] = list(_suite_titles())
+    for heading in [what] if what else shown:
+        if not what:
+            click.secho(f"{heading}", bold=True)
+        wide = max((len(name) for name, _ in shown[heading]), default=0)
+        for name, summary in shown[heading]:
+            screen.echo(f"{'' if what else '  '}{name:<{wide}}  {summary}")
+        if not what:
+            screen.echo()
+
+
+@cli.command()
+@click.argument("kind", type=click.Choice(["loss", "backbone", "dataset", "suite"]))
+@click.argument("name")
+@click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/.")
+def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
+    """Show one loss, backbone, dataset or suite: what it is, its options and their defaults."""
+    from lossbench.plugins.registry import REQUIRED, Registry
+
+    if kind == "suite":
+        from lossbench.core.files import content
+        from lossbench.suite.locate import locate
+
+        path = locate(name)
+        screen.echo(f"{path}\n\n{content(path).decode('utf-8-sig', errors='replace').rstrip()}")
+        return
+    plugin = Registry(Path(folder) for folder in plugins).find(kind, name)
+    screen.echo(plugin.doc or "(no docstring)")
+    screen.echo(f"\nfile: {plugin.path}")
+    screen.echo("options:" if plugin.options else "options: none")
+    for option in plugin.options.values():
+        default = "required" if option.default is REQUIRED else f"= {option.default!r}"
+        tuned = f"  tuned over {plugin.ranges[option.name]}" if option.name in plugin.ranges else ""
+        screen.echo(f"  {option.name}: {option.annotation_text} {default}{tuned}")
+
+
+@cli.command()
+@click.argument("targets", nargs=-1, metavar="[NAME|FILE]…")
+@click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every finding, not only the faults.")
+def check(targets: tuple[str, ...], plugins: tuple[str, ...], verbose: bool) -> int:
+    """Test whether losses keep the contract: names, plugin files, or (without any) all losses in sight.
+
+    Exit code 0: no fault. 1: some loss has one. 2: the request is wrong.
+    """
+    from lossbench.plugins.check import check_names
+    from lossbench.plugins.registry import Registry
+
+    return screen.show_findings(check_names(Registry(Path(folder) for folder in plugins), targets), verbose)
+
+
+@cli.command()
+@click.argument("kind", type=click.Choice(["loss"]))
+@click.argument("name")
+@click.option("--into", metavar="DIR", default=".", show_default=True, help="The folder that holds losses/.")
+def new(kind: str, name: str, into: str) -> None:
+    """Write the file of a new loss, working and ready to be changed, to DIR/losses/NAME.py."""
+    from lossbench.plugins.scaffold import new_loss
+
+    path = new_loss(name, into)
+    screen.echo(f"{path}\ntest it with: lossbench check {path}")
+
+
+@cli.command()
+@click.argument("run_folder", metavar="RUN")
+def status(run_folder: str) -> int:
+    """Show how the cells of RUN (a run folder, or the name of a suite run here) ended."""
+    from lossbench.store.records import Store
+
+    return screen.show_status(Store(cli_report.run_folder(run_folder)))
+
+
+@cli.command()
+@click.argument("cell", metavar="CELL")
+@click.option("--run", "run_folder", metavar="RUN", help="The run folder, or its suite's name [all under runs/].")
+def logs(cell: str, run_folder: str | None) -> int:
+    """Show what the process of CELL printed: a key, the beginning of one, or words of its title (arcface seed=3)."""
+    return screen.show_logs(
+        cell, [cli_report.run_folder(run_folder)] if run_folder else sorted(Path("runs").glob("*/"))
+    )
+
+
+cli.add_command(cli_report.report)
+cli.add_command(cli_report.compare)
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN…")
+@click.option("-o", "--out", metavar="DIR", required=True, help="The run folder to make, or to add to.")
+def merge(runs: tuple[str, ...], out: str) -> None:
+    """Bring the records of RUN… (runs of one suite: shards, or several machines) together in one run folder.
+
+    Records that contradict each other are refused before anything is written. Exit code 0: merged. 2: refused.
+    """
+    from lossbench.store.merge import merge
+
+    folders = [cli_report.run_folder(run) for run in runs]
+    done = merge(folders, out, lambda text: screen.echo(f"lossbench: {text}", err=True))
+    screen.echo(f"{done.folder}: {done.copied} records merged, {done.kept} were there, {done.missing} cells have none")
+
+
+@cli.command()
+@click.option("--classes", type=click.IntRange(min=2), required=True, help="C, the number of classes.")
+@click.option("--compare", "wider", type=click.IntRange(min=1), multiple=True, help="A width to compare with.")
+@click.option(
+    "--inputs", type=click.IntRange(min=1), default=1024, show_default=True, help="Values that enter the layer."
+)
+def width(classes: int, wider: tuple[int, ...], inputs: int) -> None:
+    """Show the minimum FC width M_min = C − 1, its angle, and the memory that a wider layer spends."""
+    screen.show_width(classes, wider, inputs)
+
+
+@cli.command()
+@click.argument("what", type=click.Choice(["suite", "report"]), default="suite")
+def schema(what: str) -> None:
+    """Print a JSON schema: of a suite file, for editors, or of report.json, for programs."""
+    import json
+
+    if what == "report":
+        from lossbench.report.output import schema as data_schema
+
+        found = data_schema.json_schema()
+    else:
+        from lossbench.plugins.registry import Registry
+        from lossbench.suite.reading import json_schema
+
+        found = json_schema(Registry())
+    screen.echo(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+cli.add_command(cli_data.data)
+
+
+def _show_plan(suite: str, out: str | None, selection: dict[str, Any], *, forecast: bool) -> None:
+    from lossbench import api
+    from lossbench.cli import progress
+
+    with progress.watching(quiet=False, terminal=sys.stderr.isatty()) as watch:
+        job = api.prepare(suite, progress=watch.prepare, **selection)
+    todo = screen.show_plan(job, out)
+    if todo and forecast:
+        screen.show_forecast(api.predict(job, todo))
+
+
+def _suite_titles() -> Iterator[tuple[str, str]]:
+    from lossbench.suite.locate import built_in
+
+    for name, path in built_in().items():
+        found = re.search(r'^title\s*=\s*"(.*)"', path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        yield name, found[1] if found else ""
+
+
+def _seconds(text: str | None, option: str = "--timeout") -> float | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if not match or float(match[1]) <= 0:
+        raise click.BadParameter(f"'{text}' is not a duration such as 90s, 10m or 2h.", param_hint=option)
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _bytes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG])i?B?", text.strip())
+    if not match or float(match[1]) <= 0:
+        raise click.BadParameter(f"'{text}' is not an amount such as 500MiB or 4GiB.", param_hint="--memory")
+    return int(float(match[1]) * 1024 ** ("KMG".index(match[2]) + 1))

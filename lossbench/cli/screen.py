@@ -1,0 +1,392 @@
+"""What people see in the terminal: plans, results, statuses, findings. `cli` asks, this prints."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lossbench.core import plain
+from lossbench.core.errors import last_line
+
+if TYPE_CHECKING:
+    from lossbench.analysis.compare import Comparison
+    from lossbench.api import RunResult
+    from lossbench.core.model import Cell
+    from lossbench.data.download.fetch import Check, State
+    from lossbench.data.download.sources import Source
+    from lossbench.plan.forecast import Forecast
+    from lossbench.plan.job import Job
+    from lossbench.plugins.check import Finding
+    from lossbench.report import Report
+    from lossbench.store.records import Store
+
+DONE, UNFINISHED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print for people. Everything goes through here, so that no control character reaches the terminal."""
+    click.echo(plain.text(text), err=err)
+
+
+def console() -> Any:
+    """A terminal's own width, or lines long enough for our tables."""
+    import rich.console
+
+    terminal = sys.stdout.isatty()
+    return rich.console.Console(highlight=False, width=None if terminal else 160, soft_wrap=not terminal)
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str], title: str = "") -> Any:
+    """A table of plain text: nothing in it is read as markup, so `cnn[channels=8]` keeps its brackets."""
+    import rich.box
+    import rich.table
+    from rich.text import Text
+
+    table = rich.table.Table(
+        title=Text(plain.line(title), style="bold") if title else None, title_justify="left", box=rich.box.SIMPLE_HEAD
+    )
+    for column in columns:
+        table.add_column(Text(plain.line(column)), justify="left" if column in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain.line(cell), style=STYLES.get(cell, "")) for cell in row))
+    return table
+
+
+STYLES = {
+    "different": "bold",
+    "supported": "bold green",
+    "contradicted": "bold red",
+    "equivalent": "cyan",
+    "different but negligible": "cyan",
+    "undecided": "yellow",
+    "fail": "bold red",
+    "wrong": "bold red",
+    "better": "bold green",
+    "worse": "bold red",
+    "missing": "yellow",
+    "partly": "yellow",
+    "yes": "green",
+}
+
+
+def show_plan(job: Job, out: str | None) -> list[Cell]:
+    """The grid of every experiment, what is done, what warm starts save; the cells that are left or will follow."""
+    from lossbench.core.model import SCORED
+    from lossbench.store.records import Store
+
+    if opening := job.opening():
+        echo(opening)
+    outline = job.suite.outline
+    store = Store(out or Path("runs") / outline.name)
+    records, _ = store.scan()
+    job = job.tuned(records)
+    chosen = {cell.key for cell in job.chosen}
+    kinds = ("train", "warm", "timing", *(["trial"] if any(cell.kind == "trial" for cell in job.cells) else []))
+    rows = []
+    for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
+        mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
+        trained = [cell for cell in mine if cell.kind == "train"]
+        if mine:
+            rows.append(
+                [
+                    experiment,
+                    _datasets(mine),
+                    mine[0].backbone.label,
+                    ", ".join(map(str, dict.fromkeys(cell.width for cell in mine))),
+                    str(len({cell.loss.label for cell in trained})),
+                    str(len({cell.seed for cell in trained})),
+                    *(str(sum(cell.kind == kind for cell in mine)) for kind in kinds),
+                    str(sum(cell.key in records for cell in mine)),
+                ]
+            )
+    columns = [
+        "experiment",
+        "dataset",
+        "backbone",
+        "widths",
+        "losses",
+        "seeds",
+        "cells",
+        "warm starts",
+        "timing",
+        *(["trials"] if "trial" in kinds else []),
+        "done",
+    ]
+    console().print(table_of(columns, rows, left=columns[:3], title=outline.title))
+    todo = [cell for cell in job.chosen if cell.key not in records]
+    steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
+    echo(f"{len(todo)} of {len(job.chosen)} cells to train, {steps:,} steps, in {store.root}")
+    following = job.following()
+    if following:
+        more = sum(cell.schedule.steps for cell in following)
+        names = ", ".join(dict.fromkeys(cell.experiment for cell in following))
+        echo(f"then {len(following)} tuned cells, {more:,} steps at most ({names}), with what the trials choose")
+    for download in job.downloads:
+        echo(f"to fetch: {download}")
+    for sentence in job.not_run():
+        echo(sentence)
+    warm = [cell for cell in job.chosen if cell.kind == "warm"]
+    users = [cell for cell in job.chosen if cell.warm and cell.kind in SCORED]
+    if warm:
+        saved = sum(cell.warm.steps for cell in users if cell.warm) - sum(cell.schedule.steps for cell in warm)
+        echo(f"{len(warm)} warm starts are shared by {len(users)} cells, which saves {saved:,} steps")
+    return todo + following
+
+
+def _datasets(cells: Sequence[Cell]) -> str:
+    """The dataset of an experiment; where it varies only in its number of classes, that number."""
+    written = dict.fromkeys(cell.dataset.label for cell in cells)
+    without = {re.sub(r"\[classes=\d+\]|classes=\d+,|,classes=\d+", "", label) for label in written}
+    if len(written) == 1 or len(without) > 1:
+        return ", ".join(written)
+    return f"{without.pop()}, C = {', '.join(map(str, dict.fromkeys(cell.classes for cell in cells)))}"
+
+
+def show_forecast(expected: Forecast) -> None:
+    """How long the cells that are left will take on this machine, and from how much that is concluded."""
+    from lossbench.plan.forecast import in_words
+
+    basis = f"from a few steps of {expected.measured} of {expected.kinds} kinds of cells"
+    echo(f"forecast: {in_words(expected)} ({basis})")
+
+
+def show_result(result: RunResult) -> None:
+    """The table of a run, and the paths it wrote."""
+    if result.report:
+        show_report(result.report)
+    if result.note:
+        echo(result.note)
+    echo(f"records  {result.folder}")
+
+
+def show_report(report: Report) -> None:
+    """The verdicts of a report, and where its files are."""
+    from lossbench.report.blocks import Prose, Table
+
+    sections = {section.slug: section for section in report.sections}
+    for section in (sections[slug] for slug in ("comparisons", "claims", "findings") if slug in sections):
+        for block in section.blocks:
+            if isinstance(block, Prose):
+                echo(block.text)
+            elif isinstance(block, Table):
+                console().print(table_of(block.columns, block.rows, left=block.left, title=block.caption))
+    echo(f"\nreport   {report.files['summary.md']}\npage     {report.files['report.html']}")
+
+
+def show_comparison(found: Comparison) -> None:
+    """What changed between two runs, a row a loss, point and score."""
+    from lossbench.report import words
+
+    several = found.frame["metric"].nunique() > 1
+    rows = []
+    for row in found.frame.to_dict("records"):
+        shown = [row["experiment"], row["loss"], str(row["classes"]), str(row["width"])]
+        shown += [row["metric"]] if several else []
+        shown += [words.number(row["before"]), words.number(row["after"]), words.difference(row, unit=False)]
+        shown += [str(row["n"]), words.p_value(row["p_holm"]), f"{row['failed_before']} → {row['failed_after']}"]
+        rows.append([*shown, row["verdict"], row["change"], words.whole(row["seeds_needed"])])
+    columns = ["experiment", "loss", "C", "M", *(["score"] if several else []), "before", "after", "Δ [95 %]", "n"]
+    columns += ["p (Holm)", "failed", "verdict", "change", "seeds needed"]
+    left = ["experiment", "loss", "score", "verdict", "change"]
+    console().print(table_of(columns, rows, left=left, title="after minus before, paired by seed"))
+    for side, places in (("before", found.only_before), ("after", found.only_after)):
+        for place in places:
+            echo(f"only {side}: {place}")
+    for note in found.notes:
+        echo(note)
+
+
+def show_unfinished(result: RunResult) -> int:
+    """The cells that did not finish, each with its reason and log; the exit code of the run."""
+    from lossbench.store.records import Store
+
+    store = Store(result.folder)
+    for cell, state in result.unfinished[:20]:
+        record = store.read(cell.key)
+        why = f": {last_line(record['error'])}\n    log: {store.log(cell.key)}" if record else ""
+        echo(f"{state}: {cell.title}{why}", err=True)
+    if (more := len(result.unfinished) - 20) > 0:
+        echo(f"… and {more} more; `lossbench status {result.folder}` lists them", err=True)
+    if any(state in ("failed", "oom", "timeout") for _, state in result.unfinished):
+        echo("`--retry-failed` trains these again", err=True)
+    return UNFINISHED if result.unfinished or result.missing else DONE
+
+
+def show_status(store: Store) -> int:
+    """How the cells of a run ended, and why those that failed did."""
+    from lossbench.api import finished
+
+    outline, cells = store.plan()
+    records, damaged = store.scan()
+    states = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in cells}
+    columns = ["done", *sorted(set(states.values()) - {"done"})]
+    rows = []
+    for experiment in dict.fromkeys(cell.experiment for cell in cells):
+        mine = {cell.key for cell in cells if cell.experiment == experiment}
+        rows.append([experiment, *(str(sum(states[key] == column for key in mine)) for column in columns)])
+    title = f"{outline.title} ({store.root})"
+    console().print(table_of(["experiment", *columns], rows, left=["experiment"], title=title))
+    for name, why in outline.missing.items():
+        echo(f"not run: {name}: {why}")
+    for name, why in damaged.items():
+        echo(f"damaged: {store.cells / name}: {why}")
+    stale = len(records.keys() - states.keys())
+    if stale:
+        echo(f"{stale} records belong to older versions of this suite or its plugins and are not counted.")
+    failed = {cell.key: cell for cell in cells if states[cell.key] not in ("done", "missing")}
+    for key, cell in failed.items():
+        echo(f"{states[key]}: {cell.title}\n    {last_line(records[key]['error'])}\n    log: {store.log(key)}")
+    whole = all(finished(cell, states[cell.key]) for cell in cells)
+    return DONE if whole and not outline.missing else UNFINISHED
+
+
+def show_logs(wanted: str, folders: Sequence[Path]) -> int:
+    """The record and the log of the one cell that `wanted` means."""
+    from lossbench.core.errors import StoreError
+    from lossbench.core.files import content
+    from lossbench.store.records import Store
+
+    words = wanted.split()
+    found = {}
+    for store in (Store(folder) for folder in folders if (folder / "plan.json").is_file()):
+        for cell in store.plan()[1]:
+            if cell.key.startswith(wanted) or all(word in cell.title.split() for word in words):
+                found[store.root, cell.key] = (store, cell)
+    if not found:
+        raise StoreError(f"no cell is meant by '{wanted}'; `lossbench status RUN` names those that did not finish")
+    if len(found) > 1:
+        listed = "\n".join(f"  {cell.key}  {cell.title}" for _, cell in list(found.values())[:20])
+        raise StoreError(f"'{wanted}' means {len(found)} cells; say which:\n{listed}")
+    ((store, cell),) = found.values()
+    record = store.read(cell.key)
+    log = store.log(cell.key)
+    echo(f"{cell.title}\nkey     {cell.key}\nstatus  {record['status'] if record else 'missing'}")
+    echo(f"log     {log}\n")
+    try:
+        text = content(log).decode(errors="replace")
+    except OSError as error:
+        text = "" if isinstance(error, FileNotFoundError) else f"(it cannot be read: {error.strerror})"
+    echo(text.rstrip() or (record or {}).get("error") or "(it printed nothing)")
+    return DONE
+
+
+def show_width(classes: int, wider: Sequence[int], inputs: int) -> None:
+    """The minimum width, and float32 memory of the FC layer (inputs × M, with bias) and the class weights (M × C)."""
+    from lossbench.core.geometry import minimum_width, simplex_angle
+    from lossbench.report.words import size
+
+    minimum = minimum_width(classes)
+
+    def memory(width: int) -> int:
+        return 4 * ((inputs + 1) * width + width * classes)
+
+    echo(f"M_min = {minimum}: the least width at which {classes} class weights can stand at equal angles,")
+    echo(f"{simplex_angle(classes):.2f}° between any two (cos θ = −1/{minimum}).")
+    rows = [
+        [
+            f"{width}{' (min)' if width == minimum else ''}",
+            size(4 * (inputs + 1) * width),
+            size(4 * width * classes),
+            size(memory(width)),
+            f"{memory(width) / memory(minimum):.2f}",
+            "yes" if width >= minimum else "no",
+        ]
+        for width in sorted({minimum, *wider})
+    ]
+    columns = ["M", f"FC layer ({inputs} inputs)", "class weights", "together", "/ M_min", "equal angles possible"]
+    console().print(table_of(columns, rows, left=columns[-1:]))
+
+
+def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
+    """What the conformance kit found: the faults (or everything) in a table, then a line a loss."""
+    rows = [
+        [name, finding.property, finding.status, finding.sentence]
+        for name, mine in found.items()
+        for finding in mine
+        if verbose or finding.status == "fail"
+    ]
+    if rows:
+        columns = ["loss", "property", "", "what was found"]
+        console().print(table_of(columns, rows, left=columns))
+    wide = max(map(len, found), default=0)
+    for name, mine in found.items():
+        counts = Counter(finding.status for finding in mine)
+        said = [f"{counts[status]} {status}" for status in ("fail", "pass", "skip", "fact") if counts[status]]
+        echo(f"{name:<{wide}}  {', '.join(said)}")
+    return UNFINISHED if any(finding.status == "fail" for mine in found.values() for finding in mine) else DONE
+
+
+def show_data(found: Mapping[str, tuple[Source, State]], folder: Path, verbose: bool) -> None:
+    """The datasets: which are here, how large they are, under which licence, and what to cite."""
+    rows = [
+        [
+            name,
+            here,
+            f"{source.images:,}" if source.images else "any",
+            f"{source.classes:,}" if source.classes else "any",
+            amount(source.download),
+            amount(source.unpacked),
+            source.licence,
+        ]
+        for name, (source, here) in found.items()
+    ]
+    columns = ["dataset", "here", "images", "classes", "download", "unpacked", "licence"]
+    console().print(table_of(columns, rows, left=["dataset", "here", "licence"], title=f"Datasets in {folder}"))
+    wide = max(map(len, found)) + 2
+    for name, (source, here) in found.items():
+        _echo_beside(name, wide, _about_source(source, here, verbose))
+    echo("\n`lossbench data get NAME` fetches a set; `lossbench data list -v` shows the addresses and places.")
+
+
+def _about_source(source: Source, here: State, verbose: bool) -> Iterator[str]:
+    yield source.citation
+    if verbose:
+        yield from filter(None, (source.title, source.page))
+        for file in source.files:
+            yield f"{file.place}  {file.size:,} bytes, sha256 {file.sha256}"
+            yield from (f"  from {address}" for address in file.addresses)
+    if source.instructions and (verbose or here != "yes"):
+        yield source.instructions
+        yield from (f"its files belong at {piece.path}" for piece in source.pieces)
+
+
+def _echo_beside(name: str, wide: int, lines: Iterable[str]) -> None:
+    """Lines beside a name, wrapped to the terminal, so that the names stand out at the left."""
+    import textwrap
+
+    wrap = textwrap.TextWrapper(console().width, break_long_words=False, break_on_hyphens=False)
+    for number, line in enumerate(lines):
+        wrap.initial_indent = f"{name if number == 0 else '':<{wide}}"
+        wrap.subsequent_indent = " " * (wide + 2)
+        echo(wrap.fill(line))
+
+
+def show_checks(checks: Mapping[str, Sequence[Check]]) -> int:
+    """What `lossbench data verify` found, and its exit code."""
+    short = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")  # whole checksums would push all else off the screen
+    rows = [[check.path, check.status, short.sub(r"\1…", check.detail)] for mine in checks.values() for check in mine]
+    columns = ["part", "", "what was found"]
+    if rows:
+        console().print(table_of(columns, rows, left=columns))
+    wide = max(map(len, checks))
+    for name, mine in checks.items():
+        counts = Counter(check.status for check in mine)
+        said = [f"{counts[status]} {status}" for status in ("ok", "wrong", "missing") if counts[status]]
+        echo(f"{name:<{wide}}  {', '.join(said) or 'ok: nothing of it is on disk'}")
+    return UNFINISHED if any(check.status != "ok" for mine in checks.values() for check in mine) else DONE
+
+
+def amount(value: int | None) -> str:
+    """Bytes for people. Not `report.words.size`: that imports pandas."""
+    if value is None:
+        return "–"
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value >= factor:
+            return f"{value / factor:.1f} {unit}"
+    return f"{value} B"

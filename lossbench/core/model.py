@@ -1,0 +1,423 @@
+"""The frozen data that everything speaks: suites, the cells they mean, the records that cells leave.
+
+`text` holds what a suite file may say; the dataclasses here are what it *means* once names are resolved. They are plain
+data and the only thing that crosses a process boundary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from lossbench.core import plain
+from lossbench.core.errors import bounded
+from lossbench.core.format import Claim, PublishedText, Schedule, Task, Timing
+from lossbench.core.values import frozen
+
+# Raised whenever lossbench's own training or evaluation code changes results, so that older records are not taken for
+# current ones. A change of that code needs a decision about it, which tests/protocol.toml records.
+PROTOCOL = 3
+
+Status = Literal["done", "failed", "diverged", "oom", "timeout"]
+# Of a cell that is failed, oom or timeout: code that would fail again, or what may not happen again (it was killed, was
+# out of memory or time, a disk was full).
+Cause = Literal["plugin", "environment"]
+SECONDS = ("train", "step_median")
+GEOMETRY = ("weight_angle", "weight_angle_least", "simplex_distance", "norm_train", "norm_test")
+LEDGER = ("fc", "classifier", "loss", "model", "optimizer", "peak")
+# The fields of a cell that are plain values.
+PLAIN = (
+    *("experiment", "kind", "task", "width", "classes", "seed", "threads", "device", "autocast", "channels_last"),
+    "key",
+)
+CellKind = Literal["train", "warm", "timing", "trial"]
+SCORED = ("train", "trial")  # the kinds that train a loss to the end and test it
+TRIAL = " trial "  # in the label of a trial, between that of its loss and its number
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A plugin with all its options decided.
+
+    `label` is how people write it, `source` the hash of its code and files (of a dataset the digest of its arrays),
+    `where` the suite's key that named it.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    label: str
+    source: str
+    where: str = field(default="", compare=False)
+
+    def matches(self, other: Spec) -> bool:
+        """The same plugin with the same option values, however they were written."""
+        return (self.name, self.options) == (other.name, other.options)
+
+    def meaning(self) -> Any:
+        """What `matches` compares, as a member of a set."""
+        return self.name, frozen(self.options)
+
+    def identity(self) -> list[Any]:
+        """What of it decides a result."""
+        return [self.name, dict(self.options), self.source]
+
+    def as_trial(self, number: int) -> Spec:
+        """The same, as trial number `number` of the loss with this label."""
+        return replace(self, label=f"{self.label}{TRIAL}{number}")
+
+
+@dataclass(frozen=True)
+class Warm:
+    """The shared first phase of an experiment's cells; `lr` where it is not that of the cell's schedule."""
+
+    loss: Spec
+    steps: int
+    lr: float | None = None
+
+    def identity(self) -> list[Any]:
+        return [self.loss.identity(), self.steps, *([] if self.lr is None else [self.lr])]
+
+
+class Setting(NamedTuple):
+    """A loss with its options, and the learning rate to train it with."""
+
+    loss: Spec
+    lr: float
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What is tried of an experiment before it is trained tuned: settings of every loss, with images held out.
+
+    `settings` are by the label of the loss, the first of each being the loss as it is written; `tasks` are those of the
+    experiment, each with the same images held out.
+    """
+
+    settings: Mapping[str, tuple[Setting, ...]]
+    tasks: tuple[tuple[int, Spec], ...]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One grid with every name resolved; `tasks` pairs each number of classes with its dataset."""
+
+    name: str
+    task: Task
+    tasks: tuple[tuple[int, Spec], ...]
+    backbone: Spec
+    widths: tuple[int | Literal["min"], ...]
+    losses: tuple[Spec, ...]
+    seeds: tuple[int, ...]
+    schedule: Schedule
+    warm: Warm | None
+    timing: Timing | None
+    published: tuple[PublishedText, ...]
+    threads: int
+    device: str = "cpu"
+    autocast: str | None = None
+    channels_last: bool = False
+    trials: Trials | None = None
+    tunes: str = ""  # of a tuned experiment: the one whose trials chose its settings
+    settings: Mapping[Spot, Setting] | None = None  # of a tuned experiment: a loss without one is left out
+
+    @property
+    def size(self) -> int:
+        """How many cells its grid has; trials, warm starts and timing cells are not counted."""
+        return len(self.tasks) * len(self.widths) * len(self.losses) * len(self.seeds)
+
+    def trains_as(self, other: Experiment) -> bool:
+        """Whether a cell of it is trained as one of the other is, whatever their losses, seeds and machines."""
+        free = ("losses", "seeds", "timing", "trials", "published", "threads", "device", "channels_last")
+        return replace(self, **{name: getattr(other, name) for name in free}) == other
+
+
+Spot = tuple[str, int, str]  # where a setting belongs in its experiment: the labels of dataset and loss, and the width
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How the losses of a suite are tuned: what a report says of it, in plain values."""
+
+    trials: int  # for every loss
+    seeds: int  # of every trial
+    validation: float  # share of the training images
+    lr: str  # its range in words; empty: it is not tuned
+    ranges: Mapping[str, Mapping[str, str]]  # in words, by the label of the loss and the option
+    experiments: Mapping[str, str]  # the tuned experiment by the one that it tunes
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a report needs of a suite besides its cells; kept in the run folder, so that a report needs nothing else."""
+
+    name: str
+    title: str
+    baseline: str
+    margin: float
+    claims: tuple[Claim, ...]
+    published: Mapping[str, tuple[PublishedText, ...]]  # by experiment
+    profile: str | None
+    command: str  # that runs the suite again
+    missing: Mapping[str, str] = field(default_factory=dict)  # experiments that cannot run here, and why
+    examples: Mapping[str, int] = field(default_factory=dict)  # to train on, by the label of the dataset
+    looks: Mapping[str, list[int]] = field(default_factory=dict)  # seeds that earlier plans of this run had, if others
+    tuning: Budget | None = None
+    note: str = ""  # of the profile: what a reader must know first
+
+    def to_json(self) -> dict[str, Any]:
+        published = {
+            name: [table.model_dump(exclude_defaults=True) for table in tables]
+            for name, tables in self.published.items()
+        }
+        claims = [claim.model_dump(exclude_none=True) for claim in self.claims]
+        tuning = self.tuning and vars(self.tuning)
+        return {**vars(self), "claims": claims, "published": published, "tuning": tuning}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Outline:
+        published = {
+            name: tuple(PublishedText.model_validate(table) for table in _tables(written))
+            for name, written in data["published"].items()
+        }
+        claims = tuple(Claim.model_validate(claim) for claim in data["claims"])
+        tuning = Budget(**data["tuning"]) if data.get("tuning") else None
+        return cls(**{**data, "claims": claims, "published": published, "tuning": tuning})
+
+
+def _tables(written: Any) -> list[Any]:
+    """The tables of published numbers of an experiment; older plans have one of them, or its values alone."""
+    if isinstance(written, list):
+        return written
+    return [written if "values" in written else {"values": written}]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite at one profile. `text` is the file itself, kept with every run; `auto` the profiles to choose from."""
+
+    outline: Outline
+    experiments: tuple[Experiment, ...]
+    text: str
+    auto: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run (or one shared warm start, or one timing session), by all that decides its result.
+
+    `experiment` and the labels say where a cell belongs; they do not decide its result and are not in its key, so
+    that two experiments that ask for the same cell train it once.
+    """
+
+    experiment: str
+    kind: CellKind
+    task: Task
+    dataset: Spec
+    backbone: Spec
+    width: int
+    classes: int
+    losses: tuple[Spec, ...]  # one, except in a timing cell
+    seed: int
+    schedule: Schedule
+    warm: Warm | None
+    timing: Timing | None
+    threads: int
+    device: str = "cpu"
+    autocast: str | None = None
+    channels_last: bool = False
+    key: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            object.__setattr__(self, "key", self.computed_key())
+
+    @property
+    def loss(self) -> Spec:
+        return self.losses[0]
+
+    @property
+    def label(self) -> str:
+        """Short words for people: the losses of this cell as they are written."""
+        return {"warm": f"warm start: {self.loss.label}", "timing": "timing"}.get(self.kind, self.loss.label)
+
+    @property
+    def tried(self) -> tuple[str, int]:
+        """Of a trial: the label of the loss that is tuned, and the trial's number, from 1."""
+        label, _, number = self.loss.label.rpartition(TRIAL)
+        return label, int(number)
+
+    @property
+    def title(self) -> str:
+        """One line that tells this cell from its siblings."""
+        return plain.line(f"{self.experiment}  {self.label}  M={self.width} C={self.classes} seed={self.seed}")
+
+    def summary(self) -> dict[str, Any]:
+        """The public fields of a cell, as record.json and the tables have them."""
+        return {
+            "experiment": self.experiment,
+            "task": self.task,
+            "dataset": self.dataset.label,
+            "backbone": self.backbone.label,
+            "width": self.width,
+            "classes": self.classes,
+            "loss": self.loss.name if self.kind != "timing" else None,
+            "options": dict(self.loss.options) if self.kind != "timing" else {},
+            "seed": self.seed,
+            "kind": self.kind,
+        }
+
+    def warm_cell(self) -> Cell:
+        """The cell whose checkpoint this one starts from."""
+        assert self.warm
+        lr = self.schedule.lr if self.warm.lr is None else self.warm.lr
+        schedule = self.schedule.model_copy(update={"steps": self.warm.steps, "evaluations": 0, "lr": lr})
+        return replace(self, kind="warm", losses=(self.warm.loss,), schedule=schedule, warm=None, timing=None, key="")
+
+    def computed_key(self) -> str:
+        """sha256 over the canonical form of everything that decides the result."""
+        decides = {
+            "protocol": PROTOCOL,
+            "kind": self.kind,
+            "task": self.task if self.kind in SCORED else None,  # training itself knows no pairs
+            "dataset": self.dataset.identity(),
+            "backbone": self.backbone.identity(),
+            "width": self.width,
+            "classes": self.classes,
+            "losses": [spec.identity() for spec in self.losses],
+            "seed": self.seed,
+            "schedule": self.schedule.model_dump(),
+            "warm": self.warm and self.warm.identity(),
+            "timing": self.timing and self.timing.model_dump(),
+            "threads": self.threads,
+            "device": [self.device, self.autocast, self.channels_last],
+        }
+        canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:20]
+
+    def to_json(self, *, where: bool = False) -> dict[str, Any]:
+        """Plain data; `where` keeps the place in the suite file that named each plugin, which no record needs."""
+
+        def plain(spec: Spec) -> dict[str, Any]:
+            fields = {"name": spec.name, "options": dict(spec.options), "label": spec.label, "source": spec.source}
+            return fields | ({"where": spec.where} if where else {})
+
+        def warmed(warm: Warm) -> dict[str, Any]:
+            return {"loss": plain(warm.loss), "steps": warm.steps} | ({} if warm.lr is None else {"lr": warm.lr})
+
+        return {name: getattr(self, name) for name in PLAIN} | {
+            "dataset": plain(self.dataset),
+            "backbone": plain(self.backbone),
+            "losses": [plain(spec) for spec in self.losses],
+            "schedule": self.schedule.model_dump(),
+            "warm": self.warm and warmed(self.warm),
+            "timing": self.timing and self.timing.model_dump(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cell:
+        warm = data["warm"]
+        return cls(
+            **{name: data[name] for name in PLAIN},
+            dataset=Spec(**data["dataset"]),
+            backbone=Spec(**data["backbone"]),
+            losses=tuple(Spec(**spec) for spec in data["losses"]),
+            schedule=Schedule.model_validate(data["schedule"]),
+            warm=warm and Warm(**{**warm, "loss": Spec(**warm["loss"])}),
+            timing=data["timing"] and Timing.model_validate(data["timing"]),
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a cell left behind. Counts are stored, accuracies derived; wall times are kept apart from results."""
+
+    cell: Cell
+    status: Status
+    error: str | None = None
+    cause: Cause | None = None
+    correct: int | None = None
+    total: int | None = None
+    seconds: Mapping[str, float | None] = field(default_factory=dict)  # the keys of SECONDS
+    bytes: Mapping[str, int | None] = field(default_factory=dict)  # the keys of LEDGER
+    angles: Mapping[str, list[float | None]] = field(default_factory=dict)  # train, test: degrees by class
+    geometry: Mapping[str, float | None] = field(default_factory=dict)  # the keys of GEOMETRY
+    verification: Mapping[str, Any] = field(default_factory=dict)  # of `verification.Verification`, as JSON
+    curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
+    rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds a step, by loss
+    features: Mapping[str, Any] | None = None  # at width 2: some test features, their labels, the class weights
+    timing: Mapping[str, Any] = field(default_factory=dict)  # timing cells: phases by loss, rounds that were disturbed
+    # collapsed: it predicts one class; resumed: its seconds are not those of one process; restarted: it began anew, as
+    # the state that an earlier process had kept was damaged; cold classifier: its warm start had no class weights that
+    # fit its loss.
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    digest: str | None = None  # sha256 of the trained parameters: equal digests, equal training
+
+    def __post_init__(self) -> None:
+        """Every record has every key; null stands for what was not measured. Errors are kept within bounds."""
+        object.__setattr__(self, "error", self.error and bounded(self.error))
+        object.__setattr__(self, "seconds", {**dict.fromkeys(SECONDS), **self.seconds})
+        object.__setattr__(self, "bytes", {**dict.fromkeys(LEDGER), **self.bytes})
+        object.__setattr__(self, "angles", {"train": [], "test": [], **self.angles})
+        object.__setattr__(self, "geometry", {**dict.fromkeys(GEOMETRY), **self.geometry})
+
+    @property
+    def accuracy(self) -> float | None:
+        """In percent."""
+        return None if self.correct is None or not self.total else 100 * self.correct / self.total
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as record.json holds it: flat enough to read, complete enough to run again."""
+        cell = self.cell
+        return {
+            "key": cell.key,
+            "status": self.status,
+            "error": self.error,
+            "cause": self.cause,
+            "label": cell.label,
+            "cell": cell.summary(),
+            "correct": self.correct,
+            "total": self.total,
+            "accuracy": self.accuracy,
+            "seconds": dict(self.seconds),
+            "bytes": dict(self.bytes),
+            "angles": dict(self.angles),
+            "geometry": dict(self.geometry),
+            "verification": dict(self.verification),
+            "curve": [dict(point) for point in self.curve],
+            "rounds": dict(self.rounds),
+            "features": self.features,
+            "timing": dict(self.timing),
+            "flags": list(self.flags),
+            "digest": self.digest,
+            "environment": dict(self.environment),
+            "plan": cell.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Record:
+        names = ("status", "error", "correct", "total", "seconds", "bytes", "angles", "geometry", "verification")
+        fields = {name: data[name] for name in (*names, "features", "rounds", "timing", "environment", "digest")}
+        fields["cause"] = data.get("cause")  # older records have none
+        return cls(cell=Cell.from_json(data["plan"]), curve=tuple(data["curve"]), flags=tuple(data["flags"]), **fields)
+
+
+def result(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a record's JSON that the cell alone decides: equal, to the bit, for any -j, order or interruption.
+
+    Seconds, peak memory and the environment (and so the checksum over all) are what was met on the way.
+    """
+    met = ("seconds", "rounds", "timing", "environment", "checksum")
+    kept = {name: value for name, value in record.items() if name not in met}
+    kept["flags"] = [flag for flag in record["flags"] if flag not in ("resumed", "restarted")]
+    return kept | {"bytes": {name: size for name, size in record["bytes"].items() if name != "peak"}}
+
+
+def finite_or_none(value: float) -> float | None:
+    """JSON has no NaN: an undefined number is null."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""Datasets with a known publisher → files on this machine."""

@@ -1,0 +1,1 @@
+"""Publishers' file formats → arrays."""

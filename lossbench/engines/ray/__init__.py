@@ -1,0 +1,1 @@
+"""Cells on a Ray cluster."""

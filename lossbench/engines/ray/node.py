@@ -1,0 +1,239 @@
+"""What happens on a node of a cluster: the local engine, for one cell in a folder of its own. Knows nothing of Ray.
+
+Only plain data comes in and goes out. The cell runs as it does locally, in a process forked from a server that has
+torch loaded, so that its result is the same to the bit and whatever it does to its process hurts nobody else. The
+server stays for the cells to come and ends with the process that started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lossbench.core.errors import PluginError
+from lossbench.core.model import Cell, Spec
+from lossbench.engines import local
+from lossbench.engines.servers import Servers, serving
+from lossbench.plugins.registry import FOLDER, Kind, Registry
+from lossbench.store.records import Store
+
+POLL_SECONDS = 0.5  # between two looks at the state that a cell keeps
+SCRATCH = "lossbench-node-"  # how the folders of cells begin
+YOUNG_SECONDS = 60  # a folder may have been made just now and not be locked yet
+
+Message = dict[str, Any]
+
+
+def pack(registry: Registry) -> list[dict[str, bytes]]:
+    """The plugin files of each of the registry's folders, by relative path: what travels to the nodes."""
+    return [
+        {
+            f"{kind}/{path.name}": path.read_bytes()
+            for kind in FOLDER.values()
+            for path in sorted((folder / kind).glob("*.py"))
+            if path.is_file()
+        }
+        for folder in registry.folders
+    ]
+
+
+def unpack(packed: Sequence[Mapping[str, bytes]], into: Path) -> list[Path]:
+    """Folders that a Registry reads, with the files of `pack`."""
+    folders = [into / str(number) for number in range(len(packed))]
+    for folder, files in zip(folders, packed, strict=True):
+        folder.mkdir(parents=True)
+        for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(content)
+    return folders
+
+
+def identity() -> dict[str, str]:
+    """What must be the same on all machines of a run: the text of this package, and torch (its build may differ)."""
+    package = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+    return {"lossbench": digest.hexdigest(), "place": str(package), "torch": version("torch").partition("+")[0]}
+
+
+def difference(here: Mapping[str, str], there: Mapping[str, str]) -> str | None:
+    """Why a machine must not take part in a run, or None."""
+    if here["lossbench"] != there["lossbench"]:
+        return f"its lossbench ({there['place']}) is not the one of this run ({here['place']}); install the same on all"
+    if here["torch"] != there["torch"]:
+        return f"it has torch {there['torch']}, this run torch {here['torch']}; results would not compare"
+    return None
+
+
+def probe(here: Mapping[str, str]) -> Iterator[Message]:
+    """Whether this machine can take part."""
+    problem = difference(here, identity())
+    yield {"refused": problem} if problem else {"ready": True}
+
+
+def work(
+    job: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    warm: Mapping[str, bytes] | None = None,
+    partial: bytes | None = None,
+) -> Iterator[Message]:
+    """Train one cell. Yields {"started"}, {"partial"} with the state it keeps, at last {"record", "correct", …}.
+
+    `warm` is the folder of the warm start's record, `partial` the state that an earlier attempt left. {"refused"} comes
+    instead of a result when this machine would not run what was planned.
+    """
+    cell = Cell.from_json(job["cell"])
+    with _scratch() as root:
+        folders = unpack(shared["plugins"], root / "plugins")
+        registry = Registry(folders)
+        if problem := difference(shared["identity"], identity()) or _stranger(cell, registry):
+            yield {"refused": problem}
+            return
+        store = Store(root / "run")
+        store.logs.mkdir(parents=True)
+        if cell.warm and warm:
+            _write(store.cells / cell.warm_cell().key, warm)
+        if partial is not None:
+            _write(store.partial(cell.key).parent, {store.partial(cell.key).name: partial})
+        yield from _trained(cell, registry, store, job, shared)
+        # What a cell says of files, it says of those that the user has.
+        paths = dict(zip(map(str, folders), shared["folders"], strict=True)) | {str(store.root): job["store"]}
+        yield _result(cell.key, store, paths)
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder of our own. Whoever is killed leaves his, but not the lock on it: the next one clears it away."""
+    for old in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
+        with contextlib.suppress(OSError), _locked(old):
+            if time.time() - old.stat().st_mtime > YOUNG_SECONDS:
+                shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=SCRATCH) as folder, _locked(Path(folder)):
+        yield Path(folder).resolve()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _trained(
+    cell: Cell, registry: Registry, store: Store, job: Mapping[str, Any], shared: Mapping[str, Any]
+) -> Iterator[Message]:
+    """Let the local engine run the cell, and pass on the state that it keeps."""
+    data = _data_folder(job["data"], job["data_given"])
+    servers = _servers.given(cell, shared, registry)
+    yield {"started": True}
+    limits = {name: job[name] for name in ("timeout", "memory", "checkpoint")}
+    state = store.partial(cell.key)
+    passed = _modified(state)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            ended: Future[None] = pool.submit(
+                local.execute, [cell], store, servers, registry=registry, data=data, jobs=1, **limits
+            )
+            while not ended.done():
+                wait([ended], POLL_SECONDS)
+                if (modified := _modified(state)) != passed:
+                    passed = modified
+                    with contextlib.suppress(FileNotFoundError):  # the cell has just finished
+                        yield {"partial": state.read_bytes()}
+            ended.result()
+        except BaseException:  # whoever stops us stops the cell; a server that failed is not used again
+            _servers.close()
+            raise
+
+
+def _result(key: str, store: Store, paths: Mapping[str, str]) -> Message:
+    record = store.read(key)
+    assert record is not None, "the local engine leaves a record of every cell"
+    log = store.log(key).read_text(errors="replace") if store.log(key).is_file() else ""
+    for there, here in paths.items():
+        log = log.replace(there, here)
+        record["error"] = record["error"] and record["error"].replace(there, here)
+    return {
+        "record": record,
+        "correct": store.correct(key) if "correct.npz" in record["files"] else None,
+        "checkpoint": store.checkpoint(key) if "checkpoint.pt" in record["files"] else None,
+        "unfinished": store.partial(key).is_file(),  # it can go on from the state that was passed on
+        "log": log,
+    }
+
+
+def _stranger(cell: Cell, registry: Registry) -> str | None:
+    """A plugin of the cell whose text is not the one that was planned: an installed package may differ by machine.
+
+    A dataset is known by its arrays, which the cell itself compares.
+    """
+    named: list[tuple[Kind, Spec]] = [("backbone", cell.backbone), *(("loss", spec) for spec in cell.losses)]
+    for kind, spec in named:
+        try:
+            same = registry.find(kind, spec.name).identity(spec.options) == spec.source
+        except PluginError as error:
+            return f"{error}; install the same plugins on all machines"
+        if not same:
+            return f"its {kind} '{spec.name}' is not the one of this run; install the same plugins on all machines"
+    return None
+
+
+def _data_folder(planned: str, given: bool) -> Path:
+    """Where this machine has its data: where the user said, else where it says itself, else where the driver has it."""
+    own = os.environ.get("LOSSBENCH_DATA")
+    return Path(own if own and not given else planned)
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+class _Servers:
+    """The fork servers of this process, kept while the cells that come are of the same run."""
+
+    def __init__(self) -> None:
+        self._open = contextlib.ExitStack()
+        self._servers: Servers | None = None
+        self._purpose: object = None
+
+    def given(self, cell: Cell, shared: Mapping[str, Any], registry: Registry) -> Servers:
+        """Servers that are up. Loading torch takes seconds, which are not the first cell's own: wait for them."""
+        devices = {name: value for name, value in os.environ.items() if name.endswith("VISIBLE_DEVICES")}
+        purpose = (shared["run"], devices)  # the scheduler may give each cell another GPU
+        if self._servers is None or purpose != self._purpose:
+            self.close()
+            self._servers = self._open.enter_context(serving(registry))
+            self._purpose = purpose
+        self._servers.registry = registry  # its folders are those of this cell alone
+        self._servers.start([cell])
+        return self._servers
+
+    def close(self) -> None:
+        self._servers = None
+        self._open.close()
+
+
+_servers = _Servers()

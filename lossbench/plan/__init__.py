@@ -1,0 +1,1 @@
+"""A `Suite` → cells: filters, shards, forecast."""

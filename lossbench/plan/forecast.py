@@ -1,0 +1,69 @@
+"""How long a plan will take and how much memory a cell, from the cost of a few real steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lossbench.core.model import Cell
+
+START_SECONDS = 0.3  # a process, its data, its record
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Wall seconds of all cells together, bytes of the largest one, and how much of it was really measured."""
+
+    seconds: float
+    bytes: int
+    measured: int  # kinds of cells
+    kinds: int
+
+
+def kind_of(cell: Cell) -> str:
+    """What decides the cost of a step, the loss apart: losses differ by a few percent of a step."""
+    return (
+        f"{cell.dataset.label} {cell.classes} {cell.backbone.label} {cell.width} {cell.schedule.batch} "
+        f"{cell.threads} {cell.device} {cell.autocast}"
+    )
+
+
+def kinds(cells: Sequence[Cell]) -> list[Cell]:
+    """One cell of each kind, the widest first: that one has the peak."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        found.setdefault(kind_of(cell), cell)
+    return sorted(found.values(), key=lambda cell: -cell.width)
+
+
+def forecast(cells: Sequence[Cell], costs: Sequence[Mapping[str, Any]], jobs: int) -> Forecast:
+    """The cells in `jobs` lanes, timing cells alone after them; a kind without a cost takes the mean of the others."""
+    if not costs:
+        return Forecast(0.0, 0, 0, len(kinds(cells)))
+    known = {cost["kind"]: cost for cost in costs}
+    mean = {name: sum(cost[name] for cost in costs) / len(costs) for name in ("step", "score")}
+    together = alone = 0.0
+    for cell in cells:
+        cost = known.get(kind_of(cell), mean)
+        if cell.timing:
+            alone += START_SECONDS + cost["step"] * (cell.timing.rounds + 1) * cell.timing.steps * len(cell.losses)
+            continue
+        scores = 0 if cell.kind == "warm" else 1 + cell.schedule.evaluations
+        together += START_SECONDS + cost["step"] * cell.schedule.steps + cost["score"] * scores
+    return Forecast(
+        together / max(1, min(jobs, len(cells))) + alone,
+        max(cost["bytes"] for cost in costs),
+        len(known),
+        len(kinds(cells)),
+    )
+
+
+def in_words(expected: Forecast) -> str:
+    """`about 12 minutes, up to 310 MiB a cell`."""
+    if not expected.measured:
+        return "a time that could not be measured"
+    for unit, size in (("hours", 3600), ("minutes", 60), ("seconds", 1)):
+        if expected.seconds >= 2 * size or size == 1:
+            return f"about {expected.seconds / size:.0f} {unit}, up to {expected.bytes / 2**20:.0f} MiB a cell"
+    raise AssertionError

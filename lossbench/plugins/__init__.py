@@ -1,0 +1,1 @@
+"""Plugin files → names, options and source identity; scaffolding and the conformance check."""

@@ -1,0 +1,234 @@
+"""Conformance of a loss plugin: does it keep the contract, and is it the loss that it says it is?
+
+    check(plugin) → [Finding(property, status, sentence), …]      pass | fail | fact | skip
+
+A property is tried by running the loss, never by reading its code, with its defaults and once more for every flipped
+switch (bool) and other choice (Literal). A plugin may say five things about itself, each one optional, as literals at
+the top level of its file, so that the kit can hold it to them:
+
+    MARGIN_OFF = {"alpha": 0.0}                      # the option values at which no margin is left
+    MARGIN_OFF_EQUALS = "softmax[normalize=true]"    # the loss that it then is, for the same weights
+    BY_DESIGN = {"gradient": "the weights of the pairs are constants, as published"}
+    RANGES = {"alpha": (0.1, 2.0), "m": [1, 2, 4]}   # what a suite may tune: a range, or a list of choices
+    CLASS_WEIGHTS = "inner.proxies"                  # the class weights, unless they are `weight`; None: it has none
+
+MARGIN_OFF opens the tests of the margin: it must change loss and gradient, leave prediction alone, and the loss must be
+continuous and never fall as a feature turns away from its class weight. BY_DESIGN turns the failure of a property (one
+of margin.EXCUSABLE; of one variant when written `property[option=value]`) into a fact with that explanation, and so it
+does with an option that is not seen to act (`option NAME`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from torch import nn
+
+from lossbench.core.errors import LossbenchError, PluginError, nearest
+from lossbench.core.labels import label
+from lossbench.plugins.check import acting, contract, margin, numerics
+from lossbench.plugins.check.apart import LIMIT, apart
+from lossbench.plugins.check.subject import NotApplicable, Remark, Subject, isolated
+from lossbench.plugins.registry import Plugin, Registry
+
+Status = Literal["pass", "fail", "fact", "skip"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the kit has found out about one property of a loss."""
+
+    property: str
+    status: Status
+    sentence: str
+
+
+Property = Callable[[Subject], str | None]
+Trying = Callable[[str], None]  # is told each property before it is tried
+
+OF_THE_FILE: dict[str, Property] = {
+    "docstring": contract.docstring,
+    "options": contract.options,
+    "ranges": contract.ranges,
+}
+OF_THE_LOSS: dict[str, Property] = {
+    "bad labels": contract.bad_labels,
+    "inputs untouched": contract.inputs_untouched,
+    "prediction": contract.prediction,
+    "aligned prediction": contract.aligned_prediction,
+    "class weights": contract.class_weights,
+    "owned memory": contract.owned_memory,
+    "two classes": numerics.two_classes,
+    "many classes": numerics.many_classes,
+    "step memory": numerics.step_memory,
+    "finite at cosine ±1": numerics.finite_along_a_weight,
+    "finite at zero": numerics.finite_at_zero,
+    "finite at opposite weights": numerics.finite_at_opposite_weights,
+    "finite at any length": numerics.finite_at_any_length,
+    "finite for one example": numerics.finite_for_one_example,
+    "finite in bfloat16": numerics.finite_in_low_precision,
+}
+OF_ITS_VALUES: dict[str, Property] = {  # these compare values, and mean nothing when the same seed gives different ones
+    "options act": acting.options_act,
+    "gradient": numerics.gradient,
+    "batch order": contract.batch_order,
+    "class order": contract.class_order,
+    "forward keeps state": contract.forward_keeps_state,
+    "state round trip": contract.state_round_trip,
+    "margin off": margin.margin_off,
+    "margin acts": margin.margin_acts,
+    "continuous": margin.continuous,
+    "grows with the angle": margin.grows_with_the_angle,
+}
+FACTS: dict[str, Callable[[Subject], str]] = {
+    "common shift": margin.shift,
+    "feature length": margin.scale,
+    "lower bound": margin.lower_bound,
+    "own memory": margin.own_memory,
+    "schedule": margin.schedule,
+    "randomness": margin.randomness,
+}
+
+
+def check(plugin: Plugin, registry: Registry | None = None) -> list[Finding]:
+    """Every property of one loss, in order, tried in this process. Whatever the plugin raises becomes a finding."""
+    with isolated():
+        return list(_findings(plugin, registry or Registry()))
+
+
+def check_apart(plugin: Plugin, registry: Registry, seconds: float = LIMIT) -> list[Finding]:
+    """As `check`, in a process of its own: a loss that hangs or ends the process becomes a finding, too."""
+    found, lost = apart(partial(_tell, plugin, registry), seconds)
+    return found if lost is None else [*found, Finding(lost[0], "fail", lost[1])]
+
+
+def check_names(registry: Registry, targets: Sequence[str] = (), seconds: float = LIMIT) -> dict[str, list[Finding]]:
+    """Findings by target: names of losses or paths of plugin files; all losses in sight when there is none.
+
+    Each loss has a process of its own and so many seconds.
+    """
+    plugins = {target: _find(registry, target) for target in targets}
+    findings = {target: check_apart(plugin, registry, seconds) for target, plugin in plugins.items()}
+    for name in registry.names("loss") if not targets else ():
+        try:
+            findings[name] = check_apart(registry.find("loss", name), registry, seconds)
+        except PluginError as error:  # two files of one name must not hide the other losses
+            findings[name] = [Finding("loads", "fail", str(error))]
+    return findings
+
+
+def _find(registry: Registry, target: str) -> Plugin:
+    path = Path(target)
+    if path.suffix != ".py" and os.sep not in target:
+        return registry.find("loss", target)
+    if path.is_file():
+        return Plugin("loss", path.stem, path.resolve())
+    known = [str(other) for other in path.parent.glob("*.py")] if path.parent.is_dir() else registry.names("loss")
+    raise PluginError(f"{target}: there is no such file; {nearest(target, known)}")
+
+
+def _tell(plugin: Plugin, registry: Registry, trying: Trying, result: Callable[[Finding], None]) -> None:
+    with isolated():
+        for finding in _findings(plugin, registry, trying):
+            result(finding)
+
+
+def _findings(plugin: Plugin, registry: Registry, trying: Trying = lambda name: None) -> Iterator[Finding]:
+    def judge(name: str, test: Property, variants: Sequence[Subject]) -> Finding:
+        trying(name)
+        return _judged(name, test, variants)
+
+    subject = Subject(plugin, registry)
+    loads = judge("loads", _loads, [subject])
+    yield loads
+    if loads.status == "fail":
+        return
+    for name, test in OF_THE_FILE.items():
+        yield judge(name, test, [subject])
+    declared = judge("declarations", margin.declarations, [subject])
+    yield declared
+    subject = replace(subject, believed=declared.status == "pass")
+    variants = [subject, *(variant for variant in list(subject.variants())[1:] if _accepted(variant))]
+    runs = judge("runs", contract.runs, variants)
+    yield runs
+    if runs.status == "fail":
+        return
+    for name, test in OF_THE_LOSS.items():
+        yield judge(name, test, variants)
+    same = judge("deterministic", contract.deterministic, variants)
+    yield same
+    for name, test in OF_ITS_VALUES.items():
+        if same.status == "fail":
+            yield Finding(name, "skip", "not tried: the same seed gives different values")
+        else:
+            yield judge(name, test, variants)
+    for name, fact in FACTS.items():
+        trying(name)
+        try:
+            yield Finding(name, "fact", fact(subject))
+        except NotApplicable as reason:
+            yield Finding(name, "skip", str(reason))
+        except (Exception, SystemExit) as error:
+            yield Finding(name, "skip", f"could not be found out: {_raised(error)}")
+
+
+def _judged(name: str, test: Property, variants: Sequence[Subject]) -> Finding:
+    """One property over all variants: the first fault that is not by design decides."""
+    explained: list[str] = []
+    for variant in variants:
+        try:
+            fault = test(variant)
+        except NotApplicable as reason:
+            return Finding(name, "skip", str(reason))
+        except Remark as remark:
+            explained.append(str(remark))
+            continue
+        except (Exception, SystemExit) as error:
+            fault = _raised(error)
+        if fault is None:
+            continue
+        excuse = _excuse(variant, name)
+        chosen = f"with {label('', variant.options)[1:-1]}: " if variant.options else ""
+        if excuse is None:
+            return Finding(name, "fail", f"{chosen}{fault}")
+        explained.append(f"{chosen}{fault}; by design: {excuse}")
+    if explained:
+        return Finding(name, "fact", " | ".join(dict.fromkeys(explained)))
+    return Finding(name, "pass", (test.__doc__ or name).partition("\n")[0])
+
+
+def _excuse(subject: Subject, name: str) -> str | None:
+    """Why this deviation is meant, if the plugin says so and may."""
+    declared = (subject.declared("BY_DESIGN") or {}) if name in margin.EXCUSABLE else {}
+    explanation: str | None = declared.get(label(name, subject.options), declared.get(name))
+    return explanation
+
+
+def _raised(error: BaseException) -> str:
+    if isinstance(error, LossbenchError):
+        return str(error)
+    text = str(error).strip()
+    return f"raises {type(error).__name__}" + (f": {text.splitlines()[0]}" if text else "")
+
+
+def _loads(subject: Subject) -> str | None:
+    """The file is valid Python and defines a Loss, a torch module."""
+    _ = subject.plugin.options
+    entry = subject.plugin.load()
+    return None if isinstance(entry, type) and issubclass(entry, nn.Module) else "Loss is not a class of torch modules"
+
+
+def _accepted(variant: Subject) -> bool:
+    """False when the constructor refuses this combination of options, as it may."""
+    try:
+        variant.build()
+    except ValueError:
+        return False
+    except (Exception, SystemExit):
+        return True  # `runs` will say what is wrong
+    return True

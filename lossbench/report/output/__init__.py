@@ -1,0 +1,1 @@
+"""Sections → files: Markdown, HTML, LaTeX, CSV and JSON."""

@@ -1,0 +1,143 @@
+"""Results → files for programs: CSV, Parquet where pyarrow is there, and report.json with all that is stated."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lossbench import stats
+from lossbench.analysis.ranks import Ranking
+from lossbench.analysis.results import Results
+from lossbench.core.plain import cell
+from lossbench.report.blocks import Figure, Prose, Section, Table
+
+VERSION = 1  # of report.json: raised when a key changes its meaning or goes; a new key does not raise it
+
+
+def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
+    """The contents of every file for programs, by name."""
+    frames = {
+        "records": results.plain_records,
+        "comparisons": results.comparisons,
+        "claims": results.claims,
+        "published": results.published,
+    }
+    if results.outline.tuning:
+        frames["tuning"] = results.tuning
+    found = {f"{name}.csv": _csv(frame) for name, frame in frames.items()}
+    found["report.json"] = (json.dumps(stated(results, sections), indent=1, ensure_ascii=False) + "\n").encode(
+        errors="backslashreplace"
+    )
+    if importlib.util.find_spec("pyarrow"):
+        found |= {f"{name}.parquet": _parquet(frame) for name, frame in frames.items()}
+    return found
+
+
+def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
+    """Everything that the report states, as plain data; what is not a number is null."""
+    outline = results.outline
+    found: dict[str, Any] = plain(
+        {
+            "version": VERSION,
+            "suite": outline.name,
+            "title": outline.title,
+            "profile": outline.profile,
+            "note": outline.note,
+            "command": outline.command,
+            "baseline": outline.baseline,
+            "margin": outline.margin,
+            "level": stats.LEVEL,
+            "runs": list(results.runs),
+            "statuses": dict(sorted(results.statuses.items())),
+            "missing": dict(outline.missing),
+            "damaged": dict(results.damaged),
+            "losses": results.labels,
+            "main": results.main.to_dict("records"),
+            "comparisons": results.comparisons.to_dict("records"),
+            "claims": results.claims.to_dict("records"),
+            "published": results.published.to_dict("records"),
+            "tuning": outline.tuning and {**vars(outline.tuning), "losses": results.tuning.to_dict("records")},
+            "ranks": results.ranking and _ranks(results.ranking),
+            "phases": results.phases.to_dict("records"),
+            "front": results.front.to_dict("records"),
+            "threats": [threat._asdict() for threat in results.threats],
+            "environments": results.environments,
+            "sections": [
+                {"slug": part.slug, "title": part.title, "blocks": [_block(block) for block in part.blocks]}
+                for part in sections
+            ],
+        }
+    )
+    return found
+
+
+def _ranks(found: Ranking) -> dict[str, Any]:
+    test = found.test
+    return {
+        "datasets": list(found.table.datasets),
+        "losses": list(found.table.losses),
+        "means": found.table.means.tolist(),
+        "ranks": test.ranks.tolist(),
+        "n": test.datasets,
+        "chi2": test.chi2,
+        "f": test.f,
+        "p": test.p,
+        "critical_difference": found.difference if found.enough else None,
+        "groups": [list(group) for group in found.groups] if found.enough else None,
+    }
+
+
+def _block(block: Prose | Table | Figure) -> dict[str, Any]:
+    match block:
+        case Prose(text, code):
+            return {"kind": "prose", "text": text, "code": code}
+        case Figure():
+            return {"kind": "figure", "name": block.name, "caption": block.caption}
+        case Table():
+            return {"kind": "table", "columns": block.columns, "rows": block.rows, "caption": block.caption}
+
+
+def plain(value: Any) -> Any:
+    """JSON's own types: NaN, infinity and missing values are null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if value is None or value is pd.NA:
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return (
+        plain(dataclasses.asdict(value)) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    )
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    """A frame as CSV whose text no spreadsheet takes for a formula; numbers stay numbers."""
+    plainer = frame.copy()
+    for name in plainer:
+        if any(isinstance(value, str) for value in plainer[name]):
+            plainer[name] = [cell(value) if isinstance(value, str) else value for value in plainer[name]]
+    text: str = plainer.to_csv(index=False, lineterminator="\n")
+    return text.encode()
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    """A frame as Parquet; what is no single value is JSON text."""
+    plainer = frame.copy()
+    for name in plainer:
+        if any(isinstance(value, dict | list | tuple) for value in plainer[name]):
+            plainer[name] = [json.dumps(plain(value)) for value in plainer[name]]
+    buffer = io.BytesIO()
+    plainer.to_parquet(buffer, index=False)
+    return buffer.getvalue()

@@ -1,0 +1,181 @@
+"""From a number of the report to its cells: what the page's panel shows, as one compact piece of JSON.
+
+Every planned cell is there once, with or without a record. A row of a table points at groups of cells (a loss at a
+point); paths are relative to the run folder, and the end of a log is kept only for cells that did not finish.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lossbench.analysis.results import Results
+from lossbench.core import plain
+from lossbench.core.files import opened
+from lossbench.core.model import Cell
+from lossbench.report.blocks import Place, Section, Table, leading_number
+from lossbench.store.records import Store
+
+LOG_LINES, LOG_CHARACTERS = 20, 2_000  # of one log's end
+ALL_LOGS = 500_000  # characters of log in a page: a run that failed everywhere must not make it unreadable
+CURVE_POINTS = 24  # of a sparkline
+FIELDS = ("group", "seed", "status", "accuracy", "seconds", "flags", "key", "run", "note", "curve")
+
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # of logs: a page has no use for them
+
+
+class Drill:
+    """The cells of the results in groups, and which groups a row of a table is about."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self.stores = [Store(run) for run in results.runs]
+        self.groups: dict[Place, int] = {}
+        self.cells: list[tuple[int, Cell]] = []
+        for cell in results.cells:
+            self.cells.append((self.groups.setdefault(_place(cell), len(self.groups)), cell))
+
+    def links(self, section: Section, table: Table) -> list[list[int]]:
+        """The groups of each row of a table: those that it names, else those that its text tells beyond doubt."""
+        named = table.places or [self._told(section, table, row) for row in table.rows]
+        return [[group for place in places for group in self._of(place)] for places in named]
+
+    def payload(self) -> dict[str, Any]:
+        """All that the panel needs, with nothing said twice."""
+        notes: dict[str, int] = {}
+        left = ALL_LOGS
+        rows = []
+        for group, cell in self.cells:
+            found = self._records.get((cell.experiment, cell.key), {})
+            run = self._run_of(cell.key, found.get("status"))
+            note = self._note(cell.key, run, found)
+            if note and note not in notes:
+                left -= len(note)
+                note = note if left >= 0 else "(the page holds no more logs; see the file)"
+            rows.append(
+                [
+                    group,
+                    cell.seed,
+                    found.get("status", "missing"),
+                    _rounded(found.get("accuracy"), 4),
+                    _rounded(found.get("seconds_train"), 2),
+                    list(found.get("flags", ())),
+                    cell.key,
+                    run,
+                    notes.setdefault(note, len(notes)) if note else None,
+                    _thinned(found.get("curve", ())),
+                ]
+            )
+        return {
+            "runs": list(self.results.runs),
+            "groups": [_titled(place) for place in self.groups],
+            "fields": FIELDS,
+            "cells": rows,
+            "notes": list(notes),
+        }
+
+    @cached_property
+    def _records(self) -> dict[tuple[str, str], dict[str, Any]]:
+        names = ["status", "error", "accuracy", "seconds_train", "flags", "curve"]
+        frame = self.results.records
+        keys = zip(frame["experiment"], frame["key"], strict=True)
+        return dict(zip(keys, frame[names].to_dict("records"), strict=True))
+
+    @cached_property
+    def _by_loss(self) -> dict[tuple[str, str | None], list[tuple[Place, int]]]:
+        """The groups of a loss of an experiment, and under None all of the experiment."""
+        found: dict[tuple[str, str | None], list[tuple[Place, int]]] = {}
+        for place, index in self.groups.items():
+            for loss in {place.loss, None}:
+                found.setdefault((place.experiment, loss), []).append((place, index))
+        return found
+
+    def _of(self, asked: Place) -> list[int]:
+        """The groups that fit a place, of which None fits all."""
+        if asked in self.groups:
+            return [self.groups[asked]]
+        wanted = {name: value for name, value in vars(asked).items() if value is not None}
+        known = self._by_loss.get((asked.experiment, asked.loss), [])
+        return [index for place, index in known if all(getattr(place, name) == wanted[name] for name in wanted)]
+
+    def _told(self, section: Section, table: Table, row: Sequence[str]) -> list[Place]:
+        """What a row says of its cells in words: loss, M and C, the experiment in a column or before the colon."""
+        said = dict(zip(table.columns, row, strict=True))
+        experiment = said.get("experiment") or table.caption.partition(":")[0]
+        width, classes = (leading_number(said.get(name, "")) for name in ("M", "C"))
+        if (experiment, None) not in self._by_loss or width is None or "loss" not in said:
+            return []
+        kind = "timing" if any(column.startswith("step time") for column in table.columns) else "train"
+        place = Place(experiment, None if kind == "timing" else said["loss"], int(width), kind=kind)
+        places = [place if classes is None else Place(**{**vars(place), "classes": int(classes)})]
+        baseline = self.results.outline.baseline
+        if section.slug == "comparisons" and said["loss"] != baseline:
+            places.append(Place(**{**vars(places[0]), "loss": baseline}))
+        return places if all(len(self._of(found)) == 1 for found in places) else []
+
+    def _run_of(self, key: str, status: str | None) -> int:
+        """Which of the runs the record comes from; the first has the cells that have none."""
+        if len(self.stores) == 1 or status is None:
+            return 0
+        read = [store.read(key) for store in self.stores]
+        return next((index for index, record in enumerate(read) if record and record["status"] == status), 0)
+
+    def _note(self, key: str, run: int, found: Mapping[str, Any]) -> str:
+        """Why a cell did not finish, then the end of its log."""
+        if found.get("status", "done") == "done":
+            return ""
+        error = str(found["error"] or "").strip()[-LOG_CHARACTERS:]
+        log = tail(self.stores[run].log(key))
+        # A traceback is both the error and the end of the log: once is enough.
+        return _plain(error) if not log or log in error else log if error in log else f"{_plain(error)}\n\n{log}"
+
+
+def tail(path: Path) -> str:
+    """The last lines of a log as plain text; nothing where there is no log."""
+    try:
+        with os.fdopen(opened(path), "rb") as handle:
+            handle.seek(0, 2)
+            handle.seek(max(0, handle.tell() - 4 * LOG_CHARACTERS))
+            text = handle.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(_plain(text).rstrip().splitlines()[-LOG_LINES:])[-LOG_CHARACTERS:]
+
+
+def embedded(payload: Mapping[str, Any]) -> str:
+    """JSON that may stand inside a script element: no `<`, `>` or `&`, so that nothing in it can end the element."""
+    text = json.dumps(payload, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _place(cell: Cell) -> Place:
+    loss = cell.label if cell.kind != "timing" else None
+    return Place(cell.experiment, loss, cell.width, cell.classes, cell.dataset.label, cell.backbone.label, cell.kind)
+
+
+def _titled(place: Place) -> dict[str, Any]:
+    where = f"{place.experiment} · {place.dataset} · {place.backbone} · C = {place.classes}, M = {place.width}"
+    return {"loss": plain.line(place.loss or "timing, all losses"), "where": plain.line(where), "kind": place.kind}
+
+
+def _plain(text: str) -> str:
+    return plain.text(_COLOURS.sub("", text))
+
+
+def _rounded(value: Any, digits: int) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(float(value), digits)
+
+
+def _thinned(curve: Sequence[Mapping[str, float]]) -> list[float]:
+    """The training loss at few, evenly spread points of a learning curve, the last among them."""
+    losses = [point["loss"] for point in curve if math.isfinite(point.get("loss", math.nan))]
+    if len(losses) > CURVE_POINTS:
+        last = len(losses) - 1
+        losses = [losses[round(index * last / (CURVE_POINTS - 1))] for index in range(CURVE_POINTS)]
+    return [float(f"{value:.3g}") for value in losses]

@@ -1,0 +1,156 @@
+"""Sections → report.html: one file that loads nothing, made of a template, a style sheet and a script beside this.
+
+Everything is escaped, and should something slip through after all, the page's policy lets no script run but its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup, escape
+
+from lossbench.analysis.results import Results
+from lossbench.core import plain
+from lossbench.report.blocks import Figure, Section, Table
+from lossbench.report.output.drill import Drill, embedded
+
+HERE = Path(__file__).parent
+WIDE = 44  # characters from which a text may break into lines
+
+# Text has a contrast of 4.5 or more with every background it may stand on (tests/report/test_html.py computes it).
+LIGHT = {
+    **{"ink": "#1b1f24", "soft": "#57606a", "line": "#e1e4e8", "edge": "#8c959f", "link": "#0a5ea8"},
+    **{"back": "#fafbfc", "panel": "#ffffff", "head": "#f4f6f8", "hover": "#f2f6fb"},
+    **{"good": "#0a6245", "good-back": "#dff3e9", "bad": "#a3330b", "bad-back": "#fce8e0"},
+    **{"even": "#0b5588", "even-back": "#e0effa", "open": "#705000", "open-back": "#fbf0d0"},
+    **{"mark": "#5b3a9e", "mark-back": "#ece6f9", "plain": "#57606a", "plain-back": "#eef0f3"},
+}
+DARK = {
+    **{"ink": "#e4e7eb", "soft": "#a3acb7", "line": "#2d333b", "edge": "#6b7684", "link": "#6cb6ff"},
+    **{"back": "#101418", "panel": "#161b21", "head": "#1c222a", "hover": "#1d2530"},
+    **{"good": "#6ddcad", "good-back": "#12362a", "bad": "#ff9d76", "bad-back": "#40201a"},
+    **{"even": "#82c4f8", "even-back": "#12304a", "open": "#efc757", "open-back": "#3a2f10"},
+    **{"mark": "#c6b0fb", "mark-back": "#31274d", "plain": "#a3acb7", "plain-back": "#262d36"},
+}
+
+# Drawings are made for white paper. In the dark they are turned about, hues kept, and their black ground let through.
+# `shade` is the shadow at the edge of a table that goes on.
+PAPER = {"paper": "#ffffff", "turn": "none", "blend": "normal", "shade": "#e2e7ed"}
+DARK_PAPER = {"paper": DARK["panel"], "turn": "invert(1) hue-rotate(180deg)", "blend": "screen", "shade": "#05070a"}
+
+# The colour of a word; the word itself always stands there too.
+TONES = {
+    **dict.fromkeys(("supported", "reproduced", "better", "done"), "good"),
+    **dict.fromkeys(("contradicted", "worse", "failed", "diverged", "oom", "timeout"), "bad"),
+    **dict.fromkeys(("equivalent", "different but negligible"), "even"),
+    **dict.fromkeys(("undecided", "underpowered", "missing"), "open"),
+    **dict.fromkeys(("different", "above", "below"), "mark"),
+}
+
+
+def html(results: Results, sections: Sequence[Section]) -> str:
+    """The report as one page that needs no network; all text is escaped."""
+    drill = Drill(results)
+    script = _beside("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _template().render(
+        title=plain.line(results.outline.title),
+        suite=results.outline.name,
+        profile=plain.line(results.outline.profile or ""),
+        note=plain.line(results.outline.note),
+        statuses=sorted(results.statuses.items()),
+        sections=sections,
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        colours=Markup(_colours()),
+        css=Markup(_beside("page.css")),
+        script=Markup(script),
+        data=Markup(embedded(drill.payload())),
+        body=partial(_body, drill),
+    )
+
+
+@cache
+def _beside(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8").rstrip()
+
+
+def _colours() -> str:
+    """The variables of both themes: the system's wish holds until the reader chooses."""
+    themes = (LIGHT | PAPER, DARK | DARK_PAPER)
+    light, dark = ("; ".join(f"--{name}: {value}" for name, value in theme.items()) for theme in themes)
+    return "\n".join(
+        [
+            f":root {{ color-scheme: light; {light} }}",
+            f"@media screen {{ :root[data-theme=dark] {{ color-scheme: dark; {dark} }} }}",
+            "@media screen and (prefers-color-scheme: dark) {"
+            f" :root:not([data-theme=light]) {{ color-scheme: dark; {dark} }} }}",
+        ]
+    )
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "kind": lambda block: type(block).__name__,
+        "inline_svg": _inline,
+        "headed": _headed,
+        "tone": lambda word: TONES.get(word, "plain"),
+    }
+    return environment.from_string(_beside("report.html.j2"))
+
+
+def _body(drill: Drill, section: Section, table: Table) -> Markup:
+    """The rows of a table. Their markup is spare, since most of a large page is rows."""
+    links = drill.links(section, table)
+    lines = []
+    for index, row in enumerate(table.rows):
+        groups = " ".join(map(str, links[index]))
+        cells = "".join(_cell(table, index, column, text) for column, text in enumerate(row))
+        lines.append(f'<tr data-g="{groups}">{cells}</tr>' if groups else f"<tr>{cells}</tr>")
+    return Markup("\n".join(lines))
+
+
+def _cell(table: Table, row: int, column: int, text: str) -> str:
+    heading = table.columns[column]
+    shown = str(escape(text))
+    if heading == "verdict" and text:
+        shown = f'<span class="badge {TONES.get(text, "plain")}">{shown}</span>'
+    if heading in table.left:
+        if heading == "loss":  # `name[option=1]` may break before its options, where a phone has no room for both
+            shown = shown.replace("[", "<wbr>[")
+        return f'<td class="l wide">{shown}</td>' if len(text) > WIDE else f'<td class="l">{shown}</td>'
+    rank = table.rank(row, column)
+    said = "" if rank is None or _is(text, rank) else f' data-n="{rank:.9g}"'
+    return f"<td{said}>{shown}</td>"
+
+
+def _is(text: str, rank: float) -> bool:
+    """Whether the text is the number itself, which then need not be said twice."""
+    try:
+        return float(text) == rank
+    except ValueError:
+        return False
+
+
+def _headed(caption: str) -> Markup:
+    """A caption whose first word, up to a colon, names what it is about."""
+    name, colon, rest = caption.partition(": ")
+    return Markup("<b>{}</b>: {}").format(name, rest) if colon and len(name) <= 40 else escape(caption)
+
+
+def _inline(figure: Figure) -> Markup:
+    """The drawing alone, without the XML prologue (which names an outside address), its ids made its own."""
+    svg = figure.svg[figure.svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # A style element of a drawing would hold for the whole page; what it says of lines stands in page.css.
+    svg = re.sub(r"<style\b.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\b(id="|url\(#|href="#)', lambda found: f"{found[1]}{figure.name}-", svg)
+    return Markup(svg)

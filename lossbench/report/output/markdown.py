@@ -1,0 +1,59 @@
+"""Sections → Markdown, and the page that `page` builds. Nothing here knows a statistic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import tabulate
+
+from lossbench.analysis.results import Results
+from lossbench.core import plain
+from lossbench.report.blocks import Figure, Prose, Section, Table
+
+
+def markdown(results: Results, sections: Sequence[Section]) -> str:
+    """The report as GitHub-flavoured Markdown."""
+    lines = [f"# {_escape(results.outline.title)}", ""]
+    if results.outline.note:
+        lines += [f"**{_escape(results.outline.note)}**", ""]
+    for section in sections:
+        lines += [f"## {_escape(section.title)}", ""]
+        for block in section.blocks:
+            match block:
+                case Prose(text, code=True):
+                    lines += ["```", text, "```", ""]
+                case Prose(text):
+                    lines += [_escape(text), ""]
+                case Figure(name, _, caption, _):
+                    lines += [f"![{_escape(caption)}](figures/{name}.svg)", "", f"*{_escape(caption)}*", ""]
+                case Table():
+                    lines += [_pipe_table(block), ""]
+                    if block.caption:
+                        lines += [f"*{_escape(block.caption)}*", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def html(results: Results, sections: Sequence[Section]) -> str:
+    """The report as one page that needs no network; all text is escaped."""
+    from lossbench.report.output import html as page
+
+    return page.html(results, sections)
+
+
+def figures(sections: Sequence[Section]) -> Iterator[Figure]:
+    for section in sections:
+        yield from (block for block in section.blocks if isinstance(block, Figure))
+
+
+def _pipe_table(table: Table) -> str:
+    align = ["left" if column in table.left else "right" for column in table.columns]
+    rows = [[_escape(cell) for cell in row] for row in table.rows]
+    headers = [_escape(column) for column in table.columns]
+    text: str = tabulate.tabulate(rows, headers=headers, tablefmt="pipe", disable_numparse=True, colalign=align)
+    return text
+
+
+def _escape(text: str) -> str:
+    """Text that Markdown shows as it is; what needs no escape keeps its plain look (`w_softmax[alpha=1.5]`)."""
+    return re.sub(r"([\\`*<>|]|(?<!\w)_|_(?!\w)|(?<=\])\()", r"\\\1", plain.line(text))

@@ -1,0 +1,1 @@
+"""Records on disk: one folder per cell, written atomically; tables and merging."""

@@ -1,0 +1,495 @@
+"""Records on disk: one folder a cell, there whole or not at all.
+
+runs/NAME/suite.toml            the suite, as it was when the run began
+runs/NAME/plan.json             the cells that the suite meant, with their keys
+runs/NAME/cells/KEY/            record.json, correct.npz (one bit per test example), checkpoint.pt (warm starts)
+runs/NAME/logs/KEY.log          what the cell's process printed
+runs/NAME/partial/KEY.pt        the state of a cell in flight, kept every minute
+runs/NAME/staging/              folders being written; renamed into cells/ when they are complete
+runs/NAME/set_aside/            what was found damaged or replaced: never trusted, never deleted
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import hashlib
+import io
+import json
+import os
+import shutil
+import struct
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lossbench.core import files
+from lossbench.core.errors import StoreError
+from lossbench.core.format import VERIFICATION_METRICS
+from lossbench.core.model import GEOMETRY, Cell, Outline, Record, Suite
+from lossbench.store.schema import parsed
+
+if TYPE_CHECKING:
+    import pandas
+
+# Raised when a key changes its meaning or goes; a new key does not raise them.
+PLAN_VERSION = 1
+RECORD_VERSION = 1
+LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a file in a zip archive
+CHECKSUM = b',\n "checksum": '  # the last field of record.json
+
+Plan = tuple[Outline, list[Cell]]  # what a report needs of a suite, and all cells that the suite means
+
+
+class Store:
+    """One run folder."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)  # as it was given: what people read
+        self.cells, self.logs = self.root / "cells", self.root / "logs"
+        self._place = self.root.absolute()  # where it is, also when a plugin changes the working folder
+        self._cells, self._staging, self._set_aside, self._claims, self._partial = (
+            self._place / name for name in ("cells", "staging", "set_aside", "claims", "partial")
+        )
+        self.prepared: Plan | None = None  # what `prepare` last wrote here; plan.json may be another run's by now
+
+    # --- the run as a whole
+
+    def prepare(self, suite: Suite, cells: Sequence[Cell]) -> None:
+        """Make the folder ready for a run of `cells`, all that the suite means."""
+        with self._writing():
+            for folder in (self._cells, self._place / "logs", self._staging, self._claims):
+                folder.mkdir(parents=True, exist_ok=True)
+        with self._lock_file("folder") as folder_lock:  # before anything trains: can files be locked here?
+            self._locked(folder_lock, fcntl.LOCK_SH)
+        with self._writing():
+            planned = [cell.to_json() for cell in cells]
+            outline = replace(suite.outline, looks=self._looks(cells, suite.outline.profile))
+            plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
+            _write_atomically(self._place / "suite.toml", suite.text.encode())
+            _write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
+        self.prepared = outline, list(cells)
+
+    def _looks(self, cells: Sequence[Cell], profile: str | None) -> dict[str, list[int]]:
+        """How many seeds each experiment had in the earlier plans of this folder, where it was another number.
+
+        Seeds that were added after a look at the results make chance findings likelier; a report must be able to tell.
+        """
+        try:
+            before, old = self.plan()
+        except StoreError:
+            self._keep_plan()
+            return {}
+        if before.profile != profile:  # other experiments by the same names
+            return {}
+        found = {}
+        for name, seeds in _seeds(cells).items():
+            looks = [*before.looks.get(name, []), _seeds(old).get(name, seeds)]
+            if kept := [count for place, count in enumerate(looks) if count != [*looks, seeds][place + 1]]:
+                found[name] = kept
+        return found
+
+    def _keep_plan(self) -> None:
+        """Move a plan that cannot be read (damaged, or of another version) out of the way of the one to be written."""
+        if os.path.lexists(self._place / "plan.json"):
+            self._set_aside.mkdir(parents=True, exist_ok=True)
+            (self._place / "plan.json").rename(self._set_aside / f"plan.json-{uuid.uuid4().hex[:8]}")
+
+    def plan(self) -> Plan:
+        """The outline of the suite and its cells, as of the run's last plan."""
+        path = self.root / "plan.json"
+        try:
+            plan = json.loads(files.content(self._place / path.name))
+            if plan.get("version") != PLAN_VERSION:
+                raise StoreError(f"{path}: {_other_plan(plan.get('version'))}")
+            return Outline.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
+        except FileNotFoundError:
+            raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"{path}: is damaged; run the suite again with the same --out to write it anew") from error
+
+    # --- records
+
+    def scan(self) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """All sound records by key (as record.json holds them), and what is wrong with every other folder entry."""
+        sound, damaged = {}, {}
+        try:
+            entries = sorted(os.scandir(self._cells), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return {}, {}
+        except OSError as error:
+            raise StoreError(f"{self.cells}: cannot be read ({error.strerror})") from error
+        with uncollected():
+            for entry in entries:
+                try:
+                    sound[entry.name] = _sound_record(entry.path)
+                except (OSError, ValueError) as error:
+                    damaged[entry.name] = _why(error)
+        return sound, damaged
+
+    def read(self, key: str) -> dict[str, Any] | None:
+        """The record of one cell, or None when there is none that can be trusted."""
+        try:
+            return _sound_record(str(self._cells / key))
+        except (OSError, ValueError):
+            return None
+
+    def write(self, record: Record, correct: NDArray[np.bool_] | None = None, checkpoint: bytes | None = None) -> None:
+        """Put a cell's folder in place by one rename; what stood there before is set aside."""
+        key = record.cell.key
+        parts = {}
+        if correct is not None:
+            buffer = io.BytesIO()
+            np.savez(buffer, bits=np.packbits(correct), total=np.int64(len(correct)))
+            parts["correct.npz"] = buffer.getvalue()
+        if checkpoint is not None:
+            parts["checkpoint.pt"] = checkpoint
+        sums = {name: _checksum(content) for name, content in parts.items()}
+        parts["record.json"] = _signed({"version": RECORD_VERSION} | record.to_json() | {"files": sums})
+        with self._writing():
+            self._staging.mkdir(parents=True, exist_ok=True)
+            self._cells.mkdir(parents=True, exist_ok=True)
+            staged = self._staging / f"{key}-{uuid.uuid4().hex[:8]}"
+            staged.mkdir()
+            for name, content in parts.items():
+                _write_durably(staged / name, content)
+            if os.path.lexists(self._cells / key):  # a link that leads nowhere, too
+                self.set_aside(key)
+            staged.rename(self._cells / key)
+            _sync_folder(self._cells)
+
+    def set_aside(self, name: str) -> Path:
+        """Move an entry of cells/ out of the way, for a person to look at; where it went."""
+        with self._writing():
+            self._set_aside.mkdir(parents=True, exist_ok=True)
+            target = self._set_aside / f"{name}-{uuid.uuid4().hex[:8]}"
+            (self._cells / name).rename(target)
+        return self.root / target.relative_to(self._place)
+
+    def checkpoint(self, key: str) -> bytes:
+        """The checkpoint of a finished warm start; StoreError when it is not the one that its record names."""
+        path = self.cells / key / "checkpoint.pt"
+        try:
+            content = (self._cells / key / path.name).read_bytes()
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+        record = self.read(key)
+        if record is None or record["files"].get(path.name) != _checksum(content):
+            raise StoreError(f"{path}: is damaged; run the same command again to make it anew")
+        return content
+
+    def correct(self, key: str) -> NDArray[np.bool_]:
+        """One bit per test example of a finished cell."""
+        bits, total = _packed(files.content(self._cells / key / "correct.npz"))
+        return np.unpackbits(bits, count=total).view(bool)
+
+    def partial(self, key: str) -> Path:
+        """Where a cell in flight keeps its state."""
+        return self._partial / f"{key}.pt"
+
+    def log(self, key: str) -> Path:
+        return self.logs / f"{key}.log"
+
+    def write_log(self, key: str, content: bytes) -> None:
+        """Put what a cell printed elsewhere in its place."""
+        with self._writing():
+            (self._place / "logs").mkdir(parents=True, exist_ok=True)
+            _write_atomically(self._place / "logs" / f"{key}.log", content)
+
+    # --- sharing the folder with other runs
+
+    @contextmanager
+    def claim(self, key: str, *, alone: bool = False) -> Iterator[bool]:
+        """Hold a cell for ourselves; False when another process has it. The system lets go when we die.
+
+        `alone`: only while no other run on this folder holds any cell, and none can start one (timing cells).
+        """
+        with self._writing():
+            self._claims.mkdir(parents=True, exist_ok=True)
+        with self._lock_file(key) as cell, self._lock_file("folder") as folder:
+            yield self._locked(cell, fcntl.LOCK_EX) and self._locked(folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+
+    @contextmanager
+    def _lock_file(self, name: str) -> Iterator[int]:
+        with self._writing():
+            descriptor = files.opened(self._claims / name, os.O_RDWR | os.O_CREAT)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _locked(self, descriptor: int, how: int) -> bool:
+        """Lock a file without waiting; False when another process holds it."""
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:  # NFS without its lock service, some FUSE file systems
+            raise StoreError(
+                f"{self.root}: files cannot be locked there ({error.strerror}), so two runs could train the same cell "
+                "and overwrite each other; put the run folder on a local disk with --out DIR"
+            ) from error
+        return True
+
+    def sweep_staging(self) -> None:
+        """Delete what writers that died left half-written, except for cells that another run holds."""
+        for staged in list(self._staging.iterdir()) if self._staging.is_dir() else []:
+            with self.claim(staged.name.partition("-")[0]) as ours:
+                if ours:
+                    shutil.rmtree(staged, ignore_errors=True)
+        for state in self._partial.glob(".*.pt-*"):
+            with self.claim(state.name[1:].partition(".")[0]) as ours:
+                if ours:
+                    state.unlink(missing_ok=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            place = str(error.filename or self.root).replace(str(self._place), str(self.root), 1)
+            raise StoreError(f"{place}: cannot be written ({error.strerror}); finished cells are safe") from error
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Work that makes much and throws little away: looking for garbage there takes a quarter of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _seeds(cells: Sequence[Cell]) -> dict[str, int]:
+    """The number of seeds of each experiment."""
+    seeds: dict[str, set[int]] = {}
+    for cell in cells:
+        seeds.setdefault(cell.experiment, set()).add(cell.seed)
+    return {name: len(mine) for name, mine in seeds.items()}
+
+
+def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
+    """The records of a run as a table, one row a cell of its plan that has a record.
+
+    Columns: key, status, error, cause, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind,
+    correct, total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes),
+    those of GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, flags, options (a dict), and the curve,
+    angles, rounds and timing as they were recorded. A cell that two experiments share gives a row to each.
+    """
+    store = Store(run_dir)
+    return tabulated(store.plan()[1], store.scan()[0])
+
+
+def tabulated(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> pandas.DataFrame:
+    """The planned cells that have a record, as `load_records` gives them."""
+    import pandas
+
+    rows = [_row(cell, records[cell.key]) for cell in cells if cell.key in records]
+    return pandas.DataFrame(rows, columns=None if rows else list(_COLUMNS))
+
+
+_COLUMNS = [
+    *(
+        "key",
+        "status",
+        "error",
+        "cause",
+        "experiment",
+        "task",
+        "dataset",
+        "backbone",
+        "width",
+        "classes",
+        "loss",
+        "label",
+        "seed",
+        "kind",
+    ),
+    *("correct", "total", "accuracy", "seconds_train", "seconds_step_median", "bytes_fc", "bytes_classifier"),
+    *("bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test"),
+    *GEOMETRY,
+    *VERIFICATION_METRICS,
+    *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
+]
+
+
+def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
+    angles = record["angles"]
+    known = {split: [angle for angle in angles.get(split, []) if angle is not None] for split in ("train", "test")}
+    row = {
+        **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
+        **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment")},
+        "cause": record.get("cause"),  # older records have none
+        **cell.summary(),  # of the plan: the record may have been made when the suite was written otherwise
+        "rounds": _relabelled(record, cell, record["rounds"]),
+        "timing": record["timing"] | {"phases": _relabelled(record, cell, record["timing"].get("phases", {}))},
+        "label": cell.label,
+        **{f"seconds_{name}": record["seconds"].get(name) for name in ("train", "step_median")},
+        **{
+            f"bytes_{name.removeprefix('bytes_')}": record["bytes"].get(name.removeprefix("bytes_"))
+            for name in _COLUMNS
+            if name.startswith("bytes_")
+        },
+        **{f"angle_{split}": sum(values) / len(values) if values else None for split, values in known.items()},
+        **record["geometry"],
+        **_verified(record["verification"]),
+        "fingerprint": record["environment"].get("fingerprint"),
+    }
+    return {name: row[name] for name in _COLUMNS}
+
+
+def _verified(found: Mapping[str, Any]) -> dict[str, float | None]:
+    """The figures of a verification in percent, by metric; None in a classification."""
+    if not found:
+        return dict.fromkeys(VERIFICATION_METRICS)
+    values = {"auc": found["auc"]["value"], "eer": found["eer"]["value"]}
+    values |= {f"tar@{rate['far']:g}": rate["value"] for rate in found["tar"]}
+    return {name: None if values[name] is None else 100 * values[name] for name in VERIFICATION_METRICS}
+
+
+def _relabelled(record: Mapping[str, Any], cell: Cell, by_label: Mapping[str, Any]) -> dict[str, Any]:
+    """What a timing cell has of each loss, under the labels that the plan has for them."""
+    if not by_label:
+        return {}
+    then = [loss["label"] for loss in record["plan"]["losses"]]
+    now = dict(zip(then, (spec.label for spec in cell.losses), strict=False))
+    return {now[label]: found for label, found in by_label.items() if label in now}
+
+
+def _sound_record(folder: str) -> dict[str, Any]:
+    """The record in a cell's folder, after every check that it is complete and what it says it is.
+
+    Strings instead of Paths, and no objects are built: a report reads thousands of records.
+    """
+    content = files.content(f"{folder}/record.json")
+    body, _, rest = content.rpartition(CHECKSUM)
+    if rest != f'"{_checksum(body)}"\n}}'.encode():
+        raise ValueError("record.json was altered" if _is_json(content) else "record.json is truncated or not JSON")
+    data = parsed(content, RECORD_VERSION)
+    if not os.path.basename(folder) == data["key"] == data["plan"]["key"]:  # noqa: PTH119  # a Path each would cost more than the rest
+        raise ValueError("its contents belong to another cell")
+    for name, expected in data["files"].items():
+        content = files.content(f"{folder}/{name}")
+        if _checksum(content) != expected:
+            raise ValueError(f"{name} is damaged")
+        if name == "correct.npz":
+            _check_bits(content, data)
+    needed = {"train": "correct.npz", "trial": "correct.npz", "warm": "checkpoint.pt"}.get(data["cell"]["kind"])
+    if data["status"] == "done" and needed and needed not in data["files"]:
+        raise ValueError(f"{needed} is missing")
+    return data
+
+
+def _check_bits(content: bytes, data: Mapping[str, Any]) -> None:
+    """Whether the stored bits are what the record says of them."""
+    bits, total = _packed(content)
+    correct = int.from_bytes(bits.tobytes(), "little").bit_count()  # what pads the last byte is 0
+    if (correct, total) != (data["correct"], data["total"]):
+        raise ValueError(
+            f"correct.npz has {correct} of {total} correct, its record {data['correct']} of {data['total']}"
+        )
+
+
+def _packed(content: bytes) -> tuple[NDArray[np.uint8], int]:
+    """The bits of a correct.npz as `write` makes it, eight to a byte, and how many there are."""
+    try:
+        first, bits, end = _member(content, 0)
+        second, total, _ = _member(content, end)
+        if (first, second) != (b"bits.npy", b"total.npy"):
+            raise ValueError("it has other parts")
+        return _flat(bits, "u1"), int(_flat(total, "<i8")[0])
+    except (struct.error, IndexError, ValueError) as error:
+        raise ValueError("correct.npz is damaged") from error
+
+
+def _member(content: bytes, at: int) -> tuple[bytes, bytes, int]:
+    """The name and content of the file at a place of an uncompressed zip archive, and where it ends.
+
+    `zipfile` takes as long for it as all else of reading a record; the checksum has vouched for the bytes already.
+    """
+    mark, _, flags, method, _, _, _, size, _, name, extra = LOCAL_HEADER.unpack_from(content, at)
+    if mark != b"PK\x03\x04" or flags & 8 or method:
+        raise ValueError("it is not an uncompressed archive")
+    at += LOCAL_HEADER.size
+    if size == 0xFFFFFFFF:  # zip64: the size stands in the extra field, after its kind and length
+        size = int.from_bytes(content[at + name + 4 : at + name + 12], "little")
+    start = at + name + extra
+    return content[at : at + name], content[start : start + size], start + size
+
+
+def _flat(content: bytes, kind: str) -> NDArray[Any]:
+    """The numbers of a .npy file whose kind is known.
+
+    `np.load` reads its header as Python source, which takes longer than the rest: a report opens thousands.
+    """
+    start = 10 + int.from_bytes(content[8:10], "little")
+    return np.frombuffer(content, dtype=kind, offset=start)
+
+
+def _signed(record: Mapping[str, Any]) -> bytes:
+    """A record as JSON text whose last field is the checksum of all that stands before it."""
+    body = json.dumps(record, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
+    return body + CHECKSUM + f'"{_checksum(body)}"\n}}'.encode()
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except ValueError:
+        return False
+    return True
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return "it is not a cell's folder, or a file of it is missing"
+    if isinstance(error, OSError):
+        return f"{Path(error.filename or 'a file').name} cannot be read ({error.strerror})"
+    return str(error)
+
+
+def _other_plan(version: Any) -> str:
+    found = "has no version" if version is None else f"is a plan of version {version!r:.20}"
+    return (
+        f"{found}, and this lossbench reads version {PLAN_VERSION}; use the lossbench that wrote it, or run the suite "
+        "again with the same --out to write it anew"
+    )
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    staged = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        _write_durably(staged, content)
+        staged.rename(path)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    with path.open("wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

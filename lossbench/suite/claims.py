@@ -1,0 +1,331 @@
+"""The claims of a suite: that each can be answered by the cells of its experiment, before anything trains."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from lossbench.core.errors import SuiteError, nearest
+from lossbench.core.format import VERIFICATION_METRICS, Claim, ClaimText
+from lossbench.core.geometry import minimum_width
+from lossbench.core.labels import label, parse_label
+from lossbench.core.model import Experiment, Spec
+from lossbench.metrics import ANGLES, METRICS, SCORES
+
+Path = Sequence[Any]
+
+# The keys of each form, the one that names it first; what a form must have and may have.
+FORMS = {
+    "better": (("than",), ("than_metric",)),
+    "not_worse": (("than",), ("margin",)),
+    "equivalent": ((), ("margin",)),
+    "increases_with": (("loss",), ("than", "values")),
+    "decreases_with": (("loss",), ("than", "values")),
+    "unchanged_with": (("loss",), ("than", "values", "margin")),
+}
+LISTS = ("experiment", "better", "not_worse", "loss")  # a claim for each of the names
+MARGINS = ("not_worse", "equivalent", "unchanged_with")  # the forms that ask what counts as no difference
+MOST = {"points": 100, "degrees": 180}  # that a margin may be, by the metric's unit
+GRID = ("width", "classes")  # what a trend may follow besides an option of the loss
+FEWEST_VALUES = {"increases_with": 3, "decreases_with": 3, "unchanged_with": 2}
+
+
+class Names(Protocol):
+    """Who knows the names in a suite file, and how to complain about them."""
+
+    def fail(self, path: Path, problem: object) -> SuiteError: ...
+
+    def loss(self, written: str, path: Path) -> Spec: ...
+
+    def one_of(self, written: str, losses: Sequence[Spec], path: Path) -> str: ...
+
+    def weightless(self, loss: str) -> bool: ...
+
+
+def each(written: ClaimText) -> list[Claim]:
+    """The claims that one entry of a suite file means: for every choice from its lists one, whose text names it."""
+    keys = [key for key in LISTS if isinstance(getattr(written, key), list)]
+    said = written.model_dump(exclude_none=True)
+    claims = []
+    for choice in itertools.product(*(said[key] for key in keys)):
+        chosen = {**dict(zip(keys, choice, strict=True)), "statement": written.text}
+        chosen["text"] = f"{written.text} ({', '.join(choice)})" if choice else written.text
+        claims.append(Claim.model_validate(said | chosen))
+    return claims
+
+
+def twice(written: ClaimText) -> tuple[str, str] | None:
+    """A list of an entry, and a name that stands in it more than once."""
+    lists = {key: names for key in LISTS if isinstance(names := getattr(written, key), list)}
+    return next(((key, name) for key, names in lists.items() if (name := first_repeated(names)) is not None), None)
+
+
+def first_repeated(items: Sequence[Any]) -> Any:
+    """The first item that stood in a sequence before; None when there is none."""
+    seen: set[Any] = set()
+    return next((item for item in items if item in seen or seen.add(item)), None)  # type: ignore[func-returns-value]
+
+
+def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:
+    """What a resolved claim tests, whatever its words: the same for two claims exactly when one test answers both."""
+    points = (
+        (k, minimum_width(k) if width == "min" else width) for k, _ in experiment.tasks for width in experiment.widths
+    )
+    about = frozenset(
+        (k, width)
+        for k, width in points
+        if covers(claim, {"experiment": experiment.name, "classes": k, "width": width})
+    )
+    form = next(key for key in FORMS if getattr(claim, key) is not None)
+    losses = frozenset(claim.equivalent or ()), claim.better, claim.not_worse, claim.loss, claim.than, claim.along
+    asked = claim.margin or (margin if form in MARGINS else None)
+    values = frozenset(claim.values) if claim.values is not None else None
+    return claim.experiment, form, losses, claim.metric, claim.than_metric or claim.metric, asked, about, values
+
+
+def check_variants(claims: Sequence[Claim], experiments: Mapping[str, Experiment]) -> None:
+    """A profile may leave values of an option out, but what follows the option must follow it alone there too."""
+    for claim in claims:
+        if claim.along is not None and claim.along not in GRID and claim.experiment in experiments:
+            try:
+                variants(experiments[claim.experiment].losses, str(claim.loss), claim.along)
+            except ValueError as error:
+                raise ValueError(f"claim '{claim.text}': {error}") from error
+
+
+def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
+    """The claim with its labels as the experiment writes them; one that no cell can answer is refused."""
+    found = _resolved(claim, experiment, path, names)
+    if (metric := _of_angles(found)) is not None:
+        for written in losses_of(found):
+            if names.weightless(parse_label(written)[0]):
+                raise names.fail(path, without_class_weights(metric, written))
+    return found
+
+
+def losses_of(claim: Claim) -> list[str]:
+    """The labels of the losses that a claim is about; along an option, what its variants meet."""
+    return [
+        written
+        for written in (claim.better, claim.not_worse, claim.loss, claim.than, *(claim.equivalent or ()))
+        if written is not None
+    ]
+
+
+def of_angles(claims: Sequence[Claim], specs: Sequence[Spec]) -> dict[str, str]:
+    """Why each of these losses needs class weights, by label: the first claim about angles that names it."""
+    needed: dict[str, str] = {}
+    for claim, spec in itertools.product(claims, specs):
+        metric = _of_angles(claim)
+        if metric is not None and any(_means(written, spec) for written in losses_of(claim)):
+            needed.setdefault(spec.label, f"claim '{claim.text}' {without_class_weights(metric, spec.label)}")
+    return needed
+
+
+def without_class_weights(metric: str, loss: str) -> str:
+    """The end of a sentence about a claim that a loss cannot meet."""
+    return f"is about '{metric}', which is measured from class weights, and loss '{loss}' has none"
+
+
+def _of_angles(claim: Claim) -> str | None:
+    return next((metric for metric in (claim.metric, claim.than_metric) if metric in ANGLES), None)
+
+
+def _means(written: str, spec: Spec) -> bool:
+    if written == spec.label:
+        return True
+    name, options = parse_label(written)
+    return name == spec.name and all(spec.options.get(key) == value for key, value in options.items())
+
+
+def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
+    _check_form(claim, path, names)
+    for key in ("metric", "than_metric"):
+        _check_metric(getattr(claim, key), experiment, [*path, key], names)
+    if claim.width is not None and claim.width not in experiment.widths:
+        widths = ", ".join(str(width) for width in experiment.widths)
+        problem = f"experiment '{experiment.name}' has no width {claim.width!r}; known: {widths}"
+        raise names.fail([*path, "width"], problem)
+    ks = [k for k, _ in experiment.tasks]
+    if claim.classes is not None and claim.classes not in ks:
+        problem = f"experiment '{experiment.name}' has no {claim.classes} classes; known: {', '.join(map(str, ks))}"
+        raise names.fail([*path, "classes"], problem)
+
+    if claim.margin is not None and (most := MOST.get(METRICS[claim.metric].unit)) and claim.margin > most:
+        unit = METRICS[claim.metric].unit
+        raise names.fail([*path, "margin"], f"must be at most {most} {unit} of '{claim.metric}', got {claim.margin:g}")
+
+    def named(key: str, written: str | None) -> str | None:
+        return None if written is None else names.one_of(written, experiment.losses, [*path, key])
+
+    if claim.margin is None and claim.metric not in SCORES and any(getattr(claim, key) for key in MARGINS):
+        unit = METRICS[claim.metric].unit or "the metric's own unit"
+        problem = f"needs the key 'margin': how many {unit} of '{claim.metric}' count as no difference"
+        raise names.fail(path, problem)
+    if claim.along is not None:
+        if experiment.tunes and claim.along not in GRID:
+            problem = f"tuning chooses the options of '{experiment.name}', so nothing follows '{claim.along}' there"
+            raise names.fail(path, f"{problem}; follow width or classes, or say it of '{experiment.tunes}'")
+        found = claim.model_copy(update={"than": named("than", claim.than)})
+        return _resolved_trend(found, claim.along, experiment, path, names)
+    if claim.equivalent is not None:
+        pair = [str(named(f"equivalent[{place}]", written)) for place, written in enumerate(claim.equivalent)]
+        if pair[0] == pair[1]:
+            raise names.fail(path, f"compares '{pair[0]}' with itself")
+        return claim.model_copy(update={"equivalent": pair})
+    form = "better" if claim.better is not None else "not_worse"
+    first = named(form, getattr(claim, form))
+    than = first if claim.than is None else named("than", claim.than)
+    if first == than and claim.than_metric in (None, claim.metric):
+        raise names.fail(path, f"compares '{first}' with itself")
+    return claim.model_copy(update={form: first, "than": than})
+
+
+def relabelled(claim: Claim, before: Experiment, after: Experiment) -> Claim:
+    """The claim with its losses as another profile writes them: a label shows only what that profile's file says."""
+    labels = {
+        old.label: new.label
+        for old in before.losses
+        for new in after.losses
+        if old.matches(new) and old.label != new.label
+    }
+    # Along an option `loss` is no label but what its variants meet.
+    named = ("better", "not_worse", "than", *(["loss"] if claim.along in GRID else []))
+    given = {key: getattr(claim, key) for key in named}
+    changed: dict[str, Any] = {key: labels[written] for key, written in given.items() if written in labels}
+    if claim.equivalent is not None:
+        changed["equivalent"] = [labels.get(written, written) for written in claim.equivalent]
+    return claim.model_copy(update=changed)
+
+
+def variants(specs: Sequence[Spec], loss: str, option: str) -> dict[float, str]:
+    """The labels of a loss by the value of one of its options, in the order of the values.
+
+    `loss` is `name[option=value,…]`; only variants that meet its options count, and they may differ in `option` alone.
+    """
+    name, met = parse_label(loss)
+    mine = [spec for spec in specs if spec.name == name and all(spec.options.get(key) == met[key] for key in met)]
+    others = [{key: value for key, value in spec.options.items() if key != option} for spec in mine]
+    if odd := next((rest for rest in others if rest != others[0]), None):
+        key = next(key for key in odd if odd[key] != others[0][key])
+        written = label(name, {**met, key: odd[key]})
+        raise ValueError(f"variants of '{loss}' differ in '{key}' too; choose some, as in '{written}'")
+    by_value: dict[float, str] = {}
+    for spec in mine:
+        value = spec.options[option]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"the values of '{option}' are not numbers, so nothing can increase with them")
+        by_value[float(value)] = spec.label
+    return dict(sorted(by_value.items()))
+
+
+def _check_form(claim: Claim, path: Path, names: Names) -> None:
+    given = [key for key in FORMS if getattr(claim, key) is not None]
+    if len(given) != 1:
+        known = ", ".join(f"'{form}'" for form in FORMS)
+        problem = (
+            f"has both '{given[0]}' and '{given[1]}'; choose one" if given else f"states nothing; give one of {known}"
+        )
+        raise names.fail(path, problem)
+    form = given[0]
+    needed, allowed = FORMS[form]
+    if form == "better" and claim.than_metric is not None:
+        needed, allowed = (), ("than", "than_metric")  # a loss against itself on another metric
+    for key in needed:
+        if getattr(claim, key) is None:
+            raise names.fail(path, f"needs the key '{key}' beside '{form}'")
+    for key in dict.fromkeys(key for parts in FORMS.values() for group in parts for key in group):
+        if getattr(claim, key) is not None and key not in (*needed, *allowed):
+            raise names.fail([*path, key], f"does not go with '{form}'")
+    if claim.than_metric is not None:
+        if "step_seconds" in (claim.metric, claim.than_metric):
+            raise names.fail([*path, "than_metric"], "step times are ratios; they compare with no other metric")
+        first, second = METRICS[claim.metric], METRICS[claim.than_metric]
+        if (first.unit, first.higher_is_better) != (second.unit, second.higher_is_better):
+            problem = f"'{claim.than_metric}' cannot be compared with '{claim.metric}': another unit or direction"
+            raise names.fail([*path, "than_metric"], problem)
+
+
+def _check_metric(metric: str | None, experiment: Experiment, path: Path, names: Names) -> None:
+    if metric == "step_seconds" and not experiment.timing:
+        problem = f"experiment '{experiment.name}' has no timing cells, so no cell produces 'step_seconds'"
+        raise names.fail(path, problem)
+    if metric in VERIFICATION_METRICS and experiment.task != "verification":
+        problem = f"experiment '{experiment.name}' is no verification, so no cell produces '{metric}'"
+        raise names.fail(path, problem)
+    if metric == "angle" and experiment.task == "verification":
+        problem = (
+            f"experiment '{experiment.name}' is a verification: the classes of its test images have no class weights"
+        )
+        raise names.fail(path, f"{problem}; did you mean 'angle_train'?")
+
+
+def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> Claim:
+    key = next(key for key in FEWEST_VALUES if getattr(claim, key))
+    written = str(claim.loss)
+    if along in GRID:
+        loss = names.one_of(written, experiment.losses, [*path, "loss"])
+        if claim.metric == "step_seconds":
+            problem = f"rounds are paired within a timing cell, which has one {along}; say 'better' and 'than' there"
+            raise names.fail([*path, "metric"], problem)
+        if getattr(claim, along) is not None:
+            raise names.fail([*path, along], f"does not go with a trend over {along}; see 'values'")
+        known = _grid_values(claim, along, experiment)
+        if along == "classes" and set(experiment.widths) == {"min"}:
+            claim = claim.model_copy(update={"width": "min"})
+    else:
+        spec = names.loss(written, [*path, "loss"])
+        met = {name: spec.options[name] for name in parse_label(written)[1]}
+        if along not in spec.options:
+            hint = nearest(along, [*spec.options, *GRID])
+            raise names.fail([*path, key], f"loss '{spec.name}' has no option '{along}'; {hint}")
+        loss = label(spec.name, met)
+        try:
+            known = list(variants(experiment.losses, loss, along))
+        except ValueError as error:
+            raise names.fail([*path, "loss"], error) from error
+        if not known:
+            hint = nearest(written, [spec.label for spec in experiment.losses])
+            raise names.fail([*path, "loss"], f"no cell produces '{written}'; {hint}")
+    values = known
+    if claim.values is not None:
+        least = {minimum_width(k) for k, _ in experiment.tasks}
+        wanted = [_width(value, least) if along == "width" else value for value in claim.values]
+        for place, value in enumerate(wanted):
+            if value not in known:
+                problem = f"experiment '{experiment.name}' has no {along} {claim.values[place]!r} for '{loss}'"
+                raise names.fail([*path, "values", place], f"{problem}; known: {_listed(known)}")
+        values = [float(value) for value in wanted if value != "min"]
+    if len(set(values)) < FEWEST_VALUES[key]:
+        problem = f"needs {FEWEST_VALUES[key]} values of '{along}' or more, the cells have {_listed(values)}"
+        raise names.fail([*path, key], f"{problem}; compare two by 'better' and 'than'")
+    return claim.model_copy(update={"loss": loss, "values": sorted(set(values)) if claim.values is not None else None})
+
+
+def _grid_values(claim: Claim, along: str, experiment: Experiment) -> list[float]:
+    """The widths that every number of classes has, or the numbers of classes."""
+    if along == "classes":
+        return [float(k) for k, _ in experiment.tasks]
+    ks = [k for k, _ in experiment.tasks if claim.classes in (None, k)]
+    sets = [{minimum_width(k) if width == "min" else width for width in experiment.widths} for k in ks]
+    return sorted(float(width) for width in set.intersection(*sets))
+
+
+def _width(value: Any, least: set[int]) -> Any:
+    """`min` is a width only where there is one number of classes."""
+    return float(next(iter(least))) if value == "min" and len(least) == 1 else value
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values) or "none"
+
+
+def covers(claim: Claim, point: Mapping[str, Any]) -> bool:
+    """Whether a claim is about a point of the grid."""
+    width = minimum_width(point["classes"]) if claim.width == "min" else claim.width
+    return (
+        claim.experiment == point["experiment"]
+        and width in (None, point["width"])
+        and claim.classes in (None, point["classes"])
+    )

@@ -1,0 +1,103 @@
+"""One sentence out of a pydantic error: where, what is wrong, the nearest valid thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, get_args
+
+import pydantic
+
+from lossbench.core.errors import SuiteError, nearest
+from lossbench.core.values import shown
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+
+def validate(model: type[Model], raw: Mapping[str, Any], where: Callable[[Sequence[Any]], str]) -> Model:
+    """`raw` as a model; SuiteError names the place (as `where` words it), the problem and the nearest valid thing."""
+    try:
+        return model.model_validate(raw)
+    except pydantic.ValidationError as error:
+        problems = [(_real_path(problem, raw), problem) for problem in error.errors(include_url=False)]
+        first = problems[0][0]
+        inside = [(path, problem) for path, problem in problems if path[: len(first)] == first]
+        deepest = max(inside, key=lambda item: len(item[0]))[0]  # of a union, the branch that fits best
+        same = [problem for path, problem in inside if path == deepest]
+        raise SuiteError(f"{where(deepest)}: {_sentence(same, model)}") from error
+
+
+def _real_path(problem: Any, raw: Any) -> list[Any]:
+    """The key's path in the file: pydantic's own, less the names it gives to the branches of a union."""
+    path: list[Any] = []
+    here = raw
+    *inner, last = problem["loc"]
+    for part in inner:
+        if (isinstance(here, dict) and part in here) or (isinstance(here, list) and isinstance(part, int)):
+            path.append(part)
+            here = here[part]
+    if problem["type"] == "missing":
+        return path
+    if (isinstance(here, dict) and last in here) or (isinstance(here, list) and isinstance(last, int)):
+        path.append(last)
+    return path
+
+
+_EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
+    "int_type": lambda _: "a whole number",
+    "int_from_float": lambda _: "a whole number",
+    "float_type": lambda _: "a number",
+    "string_type": lambda _: "text",
+    "list_type": lambda _: "a list",
+    "dict_type": lambda _: "a table",
+    "model_type": lambda _: "a table",
+    "model_attributes_type": lambda _: "a table",
+    "literal_error": lambda context: str(context["expected"]),
+    "greater_than_equal": lambda context: f"at least {_bound(context['ge'])}",
+    "greater_than": lambda context: f"greater than {_bound(context['gt'])}",
+    "less_than_equal": lambda context: f"at most {_bound(context['le'])}",
+    "less_than": lambda context: f"less than {_bound(context['lt'])}",
+    "too_short": lambda context: f"a list of at least {_items(context['min_length'])}",
+    "too_long": lambda context: f"a list of at most {_items(context['max_length'])}",
+    "finite_number": lambda _: "a finite number",
+    "string_too_short": lambda _: "text that is not empty",
+    "string_pattern_mismatch": lambda _: "made of letters, digits, '.', '_' and '-'",
+}
+
+
+def _items(count: int) -> str:
+    return "one item" if count == 1 else f"{count} items"
+
+
+def _bound(value: float) -> str:
+    return f"{value:g}" if value < 10**6 else f"{int(value):,}"
+
+
+def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:
+    problem = problems[0]
+    for item in problems:
+        if item["type"] == "missing":
+            return f"needs the key '{item['loc'][-1]}'"
+    if problem["type"] == "extra_forbidden":
+        key = str(problem["loc"][-1])
+        return f"unknown key '{key}'; {nearest(key, _keys_at(model, problem['loc'][:-1]))}"
+    expected = []
+    for item in problems:
+        describe = _EXPECTED.get(item["type"])
+        expected.append(describe(item.get("ctx", {})) if describe else str(item["msg"]))
+    wanted = " or ".join(dict.fromkeys(expected))
+    return f"must be {wanted}, got {shown(problem['input'])}"
+
+
+def _keys_at(model: type[pydantic.BaseModel], path: Sequence[Any]) -> list[str]:
+    """The keys that the table at `path` may have."""
+    for part in path:
+        if isinstance(part, str) and part in model.model_fields:
+            model = next(_models(model.model_fields[part].annotation), model)
+    return list(model.model_fields)
+
+
+def _models(annotation: Any) -> Iterator[type[pydantic.BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)

@@ -1,0 +1,142 @@
+"""[tune] of a suite → the trials of its experiments; what cannot be tuned is refused in one sentence, as in `suite`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
+from lossbench.core.format import MOST_CELLS, ChoicesText, Tune
+from lossbench.core.labels import parse_label
+from lossbench.core.model import Budget, Experiment, Spec, Trials
+from lossbench.plugins.ranges import Range, RangeError, Space, rising
+from lossbench.plugins.registry import Registry
+from lossbench.suite.settings import SUFFIX
+from lossbench.suite.trials import settings
+
+Path = Sequence[Any]
+
+
+class Names(Protocol):
+    """Who knows the plugins and datasets that a suite names, and how to complain about them."""
+
+    registry: Registry
+
+    count_classes: Callable[[Spec], int]
+
+    def fail(self, path: Path, problem: object) -> SuiteError: ...
+
+    def where(self, path: Path) -> str: ...
+
+
+def with_trials(
+    experiments: Sequence[Experiment],
+    tune: Tune,
+    names: Names,
+    *,
+    known: Sequence[str],
+    origin: Callable[[Path], Path],
+    whole: bool,
+) -> tuple[tuple[Experiment, ...], Budget | None]:
+    """The experiments, those that are tuned with their trials, and what a report says of it.
+
+    `known` are the names of all experiments; `whole`: no profile has left out experiments or losses that [tune] names.
+    """
+    try:
+        lr = Range(*rising(*tune.lr), logarithmic=True) if tune.lr else None
+    except ValueError as error:
+        raise names.fail(origin(["lr"]), error) from error
+    for index, name in enumerate(tune.experiments or ()):
+        if name not in known:
+            problem = f"there is no experiment '{name}'; {nearest(name, known)}"
+            raise names.fail(origin(["experiments", index]), problem)
+    chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
+    stated = _stated(tune, chosen, names, origin, whole=whole)
+    found: dict[str, Experiment] = {}
+    told: dict[str, dict[str, str]] = {}
+    for each in chosen:
+        if each.name + SUFFIX in known:
+            problem = f"is what '{each.name}' will be called once it is tuned; rename this one"
+            raise names.fail(["experiment", each.name + SUFFIX], problem)
+        if tune.seeds > len(each.seeds):
+            problem = f"experiment '{each.name}' has only {len(each.seeds)}, got {tune.seeds}"
+            raise names.fail(origin(["seeds"]), problem)
+        grid = {"trials": tune.trials, "losses": len(each.losses), "widths": len(each.widths)}
+        grid |= {"classes": len(each.tasks), "seeds": tune.seeds}
+        if (total := math.prod(grid.values())) > MOST_CELLS:
+            product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
+            problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the most is {MOST_CELLS:,}"
+            raise names.fail(origin(["trials"]), problem)
+        by_label = {}
+        for spec in each.losses:
+            space = _space(spec, stated, names)
+            told[spec.label] = {name: str(axis) for name, axis in space.items()}
+            by_label[spec.label] = settings(spec, space, each.schedule.lr, lr, tune.trials)
+        place = origin(["validation"])
+        tasks = tuple(_held_out(each, dataset, tune.validation, place, names) for _, dataset in each.tasks)
+        found[each.name] = replace(each, trials=Trials(by_label, tasks, each.seeds[: tune.seeds]))
+    if not found:  # a profile skips them all
+        return tuple(experiments), None
+    if not lr and not any(told.values()):
+        raise names.fail(origin([]), "there is nothing to tune: no loss declares RANGES; give 'lr' or 'ranges'")
+    budget = Budget(
+        trials=tune.trials,
+        seeds=tune.seeds,
+        validation=tune.validation,
+        lr=str(lr) if lr else "",
+        ranges=told,
+        experiments={name: name + SUFFIX for name in found},
+    )
+    return tuple(found.get(each.name, each) for each in experiments), budget
+
+
+def _stated(
+    tune: Tune, tuned: Sequence[Experiment], names: Names, origin: Callable[[Path], Path], *, whole: bool
+) -> dict[str, Space]:
+    """The ranges that the suite states itself, by the name of the loss."""
+    found: dict[str, Space] = {}
+    present = {spec.name for each in tuned for spec in each.losses}
+    for name, written in tune.ranges.items():
+        place = origin(["ranges", name])
+        try:
+            plugin = names.registry.find("loss", name)
+            if whole and name not in present:
+                raise PluginError(f"no experiment that is tuned has the loss '{name}'; {nearest(name, present)}")
+            found[name] = plugin.read_ranges({option: _as_written(value) for option, value in written.items()})
+        except RangeError as error:
+            raise names.fail([*place, *([error.option] if error.option else [])], error) from error
+        except PluginError as error:
+            raise names.fail(place, error) from error
+    return found
+
+
+def _as_written(value: Any) -> Any:
+    """A range or choices as a plugin would write them."""
+    return value.choices if isinstance(value, ChoicesText) else tuple(value)
+
+
+def _space(spec: Spec, stated: Mapping[str, Space], names: Names) -> Space:
+    """What is tuned of a loss: the suite's own word before the plugin's; what its label writes down is not."""
+    try:
+        declared = names.registry.find("loss", spec.name).ranges
+    except PluginError as error:
+        raise SuiteError(f"{spec.where}: {error}") from error
+    fixed = parse_label(spec.label)[1]
+    return {name: axis for name, axis in {**declared, **stated.get(spec.name, {})}.items() if name not in fixed}
+
+
+def _held_out(each: Experiment, dataset: Spec, share: float, path: Path, names: Names) -> tuple[int, Spec]:
+    """A task with part of its training images tested on in place of the test set, under the label of its point."""
+    if dataset.options.get("validation") is not None:
+        problem = f"experiment '{each.name}' holds images out already ('validation' of its dataset); remove that"
+        raise names.fail(path, problem)
+    if "validation" in names.registry.find("dataset", dataset.name).own:
+        problem = f"dataset '{dataset.name}' has an option 'validation' of its own, so nothing can be held out of it"
+        raise names.fail(path, problem)
+    held_out = replace(dataset, options={**dataset.options, "validation": share}, where=names.where(path))
+    try:
+        return names.count_classes(held_out), held_out
+    except LossbenchError as error:
+        raise names.fail(path, error) from error

@@ -1,0 +1,1 @@
+"""One cell: batches, model, loop, checkpoints, evaluation, timing, memory."""

@@ -1,0 +1,55 @@
+"""The batches of a seed, as tensors that a backbone takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lossbench.core.streams import derive
+from lossbench.data import Split
+from lossbench.data.subsets import augmented
+
+
+class Batches:
+    """The infinite stream of batches of one seed: epochs of shuffled images, each batch full.
+
+    Batch t is a function of (seed, t): a resumed or refined training sees what an uninterrupted one would.
+    """
+
+    def __init__(self, split: Split, batch: int, seed: int, augment: tuple[str, ...] = (), device: str = "cpu") -> None:
+        self.split, self.batch, self.seed, self.augment, self.device = split, batch, seed, augment, device
+        self._orders: dict[int, NDArray[np.int64]] = {}
+
+    def at(self, step: int) -> tuple[Tensor, Tensor]:
+        index = self.indices(step)
+        images = self.split.gather(index)
+        if self.augment:
+            images = augmented(images, self.augment, np.random.default_rng(derive(self.seed, "augment", step)))
+        return as_input(images, self.device), torch.from_numpy(self.split.labels[index]).to(self.device)
+
+    def indices(self, step: int) -> NDArray[np.int64]:
+        size = len(self.split)
+        epoch, start = divmod(step * self.batch, size)
+        if start + self.batch <= size:
+            return self._order(epoch)[start : start + self.batch]
+        place = np.arange(start, start + self.batch)
+        return np.concatenate(
+            [self._order(epoch + turn)[place[place // size == turn] % size] for turn in range(place[-1] // size + 1)]
+        )
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        if epoch not in self._orders:
+            self._orders = {old: order for old, order in self._orders.items() if old == epoch - 1}
+            rng = np.random.default_rng(derive(self.seed, "order", epoch))
+            self._orders[epoch] = rng.permutation(len(self.split))
+        return self._orders[epoch]
+
+
+def as_input(images: NDArray[np.uint8], device: str = "cpu") -> Tensor:
+    """Images (B×H×W×C, uint8) as a backbone takes them: (v − 127.5) / 128 in float32, (B, channels, height, width).
+
+    They travel to the device as bytes, a quarter of the floats they become there.
+    """
+    return torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float().sub_(127.5).div_(128)

@@ -1,0 +1,153 @@
+"""What a cell measures besides accuracy: angles, the memory ledger, the environment."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lossbench.core.model import finite_or_none
+from lossbench.plugins import class_weights
+
+
+def mean_angles(features: Tensor, labels: Tensor, weight: Tensor) -> list[float | None]:
+    """θ̄_i, degrees: the mean angle between class i's features (N×M) and its weight (row i of C×M).
+
+    θ̄_i = 1/N_i Σ_j arccos( w_i·x_j / ‖w_i‖‖x_j‖ ); None for a class without examples.
+    """
+    own = weight[labels].double()
+    cosine = nn.functional.cosine_similarity(features.double(), own, dim=1)
+    angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
+    total = angle.new_zeros(len(weight)).index_add_(0, labels, angle)
+    count = torch.bincount(labels, minlength=len(weight))
+    return [finite_or_none(value) for value in (total / count).tolist()]
+
+
+def weight_geometry(weight: Tensor) -> dict[str, float | None]:
+    """How the class weights (C×M) stand to each other: angles in degrees, and their distance to the simplex.
+
+    With c_ij = ŵ_i·ŵ_j over all pairs i < j: the mean and the least of arccos c_ij, and √mean (c_ij + 1/(C−1))², which
+    is zero just when the weights form the simplex, however it is turned.
+    """
+    unit = nn.functional.normalize(weight.double(), dim=1)
+    gram = (unit @ unit.T).clamp(-1, 1)
+    cosine = gram[torch.ones_like(gram).triu(1).bool()]
+    angle = torch.rad2deg(torch.arccos(cosine))
+    distance = (cosine + 1 / (len(unit) - 1)).square().mean().sqrt()
+    values = {"weight_angle": angle.mean(), "weight_angle_least": angle.min(), "simplex_distance": distance}
+    return {name: finite_or_none(value.item()) for name, value in values.items()}
+
+
+def size(tensors: Iterable[Tensor | None]) -> int:
+    """Bytes that the tensors hold."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
+
+
+def ledger(backbone: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimizer, path: str | None) -> dict[str, int]:
+    """Parameter memory by cause, in bytes; `path` names the loss's class weights.
+
+    fc: the backbone's last layer (the one of M units). classifier: the class weights and the `bias` beside them. loss:
+    all else that the loss owns (centres, running averages). model: the backbone, fc included. optimizer: its state.
+    """
+    fc = getattr(backbone, "fc", None)
+    everything = [*loss.parameters(), *loss.buffers()]
+    plain = None if path is None else path.removesuffix(".T")
+    beside = None if plain is None else ".".join([*plain.split(".")[:-1], "bias"])
+    named = [class_weights.found(loss, place) for place in (plain, beside)]
+    classifier = [tensor for tensor in named if tensor is not None]
+    own = [tensor for tensor in everything if all(tensor is not other for other in classifier)]
+    state = [value for entry in optimizer.state.values() for value in entry.values() if isinstance(value, Tensor)]
+    return {
+        "fc": size(fc.parameters()) if isinstance(fc, nn.Module) else 0,
+        "classifier": size(classifier),
+        "loss": size(own),
+        "model": size([*backbone.parameters(), *backbone.buffers()]),
+        "optimizer": size(state),
+    }
+
+
+def synchronise(device: str) -> None:
+    """Wait until the device has done what was asked of it; the CPU always has."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+class PeakMemory:
+    """The most memory that was added since the meter was made: what the training itself took.
+
+    On the CPU the resident memory of this process; on a GPU what torch's allocator handed out there.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = device
+        if device != "cpu":
+            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # by a cell measured before, in the same process
+                torch.cuda.reset_peak_memory_stats()
+            self._before = 0
+            return
+        with contextlib.suppress(OSError):  # Linux only: elsewhere the peak is that of the process's whole life
+            Path("/proc/self/clear_refs").write_text("5")
+        self._before = self._resident("VmRSS")
+
+    def added(self) -> int:
+        if self._device != "cpu":
+            return int(torch.cuda.max_memory_allocated()) - self._before
+        return max(0, self._resident("VmHWM") - self._before)
+
+    @staticmethod
+    def _resident(field: str) -> int:
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith(f"{field}:"):
+                    return int(line.split()[1]) * 1024
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if platform.system() == "Darwin" else most * 1024
+
+
+def parameter_digest(*modules: nn.Module) -> str:
+    """sha256 over all parameters and buffers: two trainings are the same to the bit when their digests are."""
+    digest = hashlib.sha256()
+    for module in modules:
+        for name, value in sorted(module.state_dict().items()):
+            digest.update(name.encode())
+            plain = value.detach().cpu().contiguous() if isinstance(value, Tensor) else None
+            digest.update(
+                repr(value).encode() if plain is None else plain.flatten().view(torch.uint8).numpy().tobytes()
+            )
+    return digest.hexdigest()
+
+
+def environment(threads: int, device: str = "cpu") -> dict[str, Any]:
+    """Where a cell ran. Wall times are compared only between equal fingerprints."""
+    decides = {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": device if device == "cpu" else f"{torch.cuda.get_device_name()} (CUDA {torch.version.cuda})",
+    }
+    fingerprint = hashlib.sha256(repr(sorted(decides.items())).encode()).hexdigest()[:8]
+    return {**decides, "fingerprint": fingerprint, "load": round(os.getloadavg()[0], 2)}
+
+
+@functools.cache
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,246 @@
+"""What is trained: a backbone with a loss on top, built from a cell, and its state as plain tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lossbench.core.errors import PluginError
+from lossbench.core.model import Cell, Spec
+from lossbench.core.streams import derive
+from lossbench.plugins import class_weights
+from lossbench.plugins.registry import CLASS_WEIGHTS, Kind, Registry
+
+Stored = tuple[str, bool]  # a tensor's name in the state, and whether the class weights are its transpose
+
+
+@dataclass
+class Trainee:
+    """A backbone with a loss on top, and the optimizer that moves both; `step` counts from the very beginning.
+
+    `width` and `classes` are the M and C that it was built for, `class_weights` where the loss has its class weights.
+    """
+
+    backbone: nn.Module
+    loss: nn.Module
+    optimizer: torch.optim.Optimizer
+    step: int = 0
+    device: str = "cpu"
+    autocast: str | None = None
+    channels_last: bool = False
+    width: int = 0
+    classes: int = 0
+    class_weights: str | None = CLASS_WEIGHTS
+    advance: Callable[[], None] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.advance = getattr(self.loss, "advance", None)
+
+    def update(self, images: Tensor, labels: Tensor) -> Tensor:
+        """One optimizer step on one batch; the training loss, detached."""
+        value = self.forward(images, labels)
+        self.backward(value)
+        self.move()
+        return value.detach()
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        value: Tensor = self.loss(self.features(images), labels)
+        return value
+
+    def backward(self, value: Tensor) -> None:
+        self.optimizer.zero_grad()
+        value.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+
+    def move(self) -> None:
+        self.optimizer.step()
+        if self.advance:
+            self.advance()
+        self.step += 1
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features (B×M) in float32: where `autocast` is on, only the backbone's products are of low precision."""
+        if self.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        low = torch.autocast(self.device, getattr(torch, self.autocast)) if self.autocast else contextlib.nullcontext()
+        with low:
+            features: Tensor = self.backbone(images)
+        shape = (len(images), self.width)
+        if not isinstance(features, Tensor) or features.shape != shape or not features.is_floating_point():
+            given = (
+                f"{features.dtype} of shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features)
+            )
+            mode = "training" if self.backbone.training else "evaluation"
+            raise PluginError(f"in {mode} mode the backbone gives {given}; features must be floats of shape {shape}")
+        return features.float()
+
+    def train(self) -> None:
+        self.backbone.train()
+        self.loss.train()
+
+    def eval(self) -> None:
+        self.backbone.eval()
+        self.loss.eval()
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        for part, module in (("backbone", self.backbone), ("loss", self.loss)):
+            for name, parameter in module.named_parameters():
+                yield f"{part}.{name}", parameter
+
+    def is_finite(self) -> bool:
+        return all(bool(parameter.isfinite().all()) for _, parameter in self.named_parameters())
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Plain tensors by name: the backbone, the loss, and the optimizer's state of each parameter."""
+        return {
+            "backbone": self.backbone.state_dict(),
+            "loss": self.loss.state_dict(),
+            "optimizer": {name: self.optimizer.state[tensor] for name, tensor in self.named_parameters()},
+            "class_weights": class_weights.stored(self.loss, self.class_weights),
+            "step": self.step,
+        }
+
+    def fits(self, checkpoint: dict[str, Any]) -> bool:
+        """Whether `restore` would find every tensor that this trainee has, in its shape and type, and no other."""
+        shapes = {name: tensor.shape for name, tensor in self.named_parameters()}
+        kept: dict[str, dict[str, Any]] = checkpoint["optimizer"]
+        return (
+            _form(self.backbone.state_dict()) == _form(checkpoint["backbone"])
+            and _form(self.loss.state_dict()) == _form(checkpoint["loss"])
+            and shapes.keys() == kept.keys()
+            and all(
+                value.shape == shapes[name]
+                for name, state in kept.items()
+                for value in state.values()
+                if isinstance(value, Tensor) and value.ndim  # a count of steps has no dimension
+            )
+        )
+
+    def restore(self, checkpoint: dict[str, Any]) -> None:
+        """Go on from a checkpoint of this very cell."""
+        self.backbone.load_state_dict(checkpoint["backbone"])
+        self.loss.load_state_dict(checkpoint["loss"])
+        for name, tensor in self.named_parameters():
+            self.optimizer.state[tensor] = _placed(checkpoint["optimizer"][name], self.device)
+        self.step = checkpoint["step"]
+
+    def refine(self, checkpoint: dict[str, Any]) -> str | None:
+        """Go on from a shared warm start: the backbone whole, and of the loss what both losses have.
+
+        Class weights go by their role, whatever each loss calls them; anything else by its name. Returns why the loss
+        begins with class weights of its own instead, if it does.
+        """
+        self.backbone.load_state_dict(checkpoint["backbone"])
+        own, given = self.loss.state_dict(), checkpoint["loss"]
+        source: Stored | None = checkpoint.get("class_weights", (CLASS_WEIGHTS, False))
+        target = class_weights.stored(self.loss, self.class_weights)
+        cold = self._cold(source, target, given)
+        roles = [role[0] for role in (source, target) if role]
+        taken = {name: (name, False) for name, value in given.items() if name not in roles and _fit(value, own, name)}
+        if cold is None:
+            assert source and target
+            taken[target[0]] = (source[0], source[1] != target[1])
+        self.loss.load_state_dict({**own, **{name: _turned(given[old], turn) for name, (old, turn) in taken.items()}})
+        for name, tensor in self.named_parameters():
+            part, _, inner = name.partition(".")
+            old, turn = (inner, False) if part == "backbone" else taken.get(inner, ("", False))
+            if (state := checkpoint["optimizer"].get(f"{part}.{old}")) is not None:
+                turned = {key: _turned(value, turn) for key, value in state.items()}
+                self.optimizer.state[tensor] = _placed(turned, self.device)
+        self.step = checkpoint["step"]
+        return None if all(name in taken for name, _ in self.loss.named_parameters()) else cold
+
+    def _cold(self, source: Stored | None, target: Stored | None, given: dict[str, Any]) -> str | None:
+        """Why a warm start cannot hand over its class weights to this loss."""
+        if source is None or source[0] not in given:
+            return "the loss of the warm start has no class weights to hand over"
+        if target is None:
+            return f"the loss has no class weights: {class_weights.missing(self.loss, self.class_weights)}"
+        mine = dict(self.loss.named_parameters()).get(target[0])
+        if mine is None:
+            return f"the loss keeps its class weights '{target[0]}' fixed"
+        theirs = _turned(given[source[0]], source[1] != target[1])
+        if theirs.shape != mine.shape:
+            return f"class weights of shape {tuple(theirs.shape)} do not fit into those of shape {tuple(mine.shape)}"
+        return None
+
+
+def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, int, int]) -> Trainee:
+    """A fresh backbone and loss: the backbone's initial weights depend on the seed alone, never on the loss.
+
+    Both are made on the CPU, so that a seed means the same weights on every device.
+    """
+    seed_everything(derive(cell.seed, "init", "backbone"))
+    network = registry.find("backbone", cell.backbone.name).load()
+    backbone = network(in_shape, cell.width, **cell.backbone.options)
+    seed_everything(derive(cell.seed, "init", "loss"))
+    plugin = registry.find("loss", loss_spec.name)
+    loss = plugin.load()(cell.width, cell.classes, **loss_spec.options)
+    if plugin.names_class_weights and (
+        problem := class_weights.problem(loss, plugin.class_weights, cell.classes, cell.width)
+    ):
+        raise PluginError(f"{plugin.path}: {problem}")
+    backbone, loss = backbone.to(cell.device), loss.to(cell.device)
+    if cell.channels_last:
+        backbone = backbone.to(memory_format=torch.channels_last)
+    schedule = cell.schedule
+    optimizer = torch.optim.SGD(
+        [*backbone.parameters(), *loss.parameters()],
+        lr=schedule.lr,
+        momentum=schedule.momentum,
+        weight_decay=schedule.weight_decay,
+    )
+    return Trainee(
+        backbone,
+        loss,
+        optimizer,
+        device=cell.device,
+        autocast=cell.autocast,
+        channels_last=cell.channels_last,
+        width=cell.width,
+        classes=cell.classes,
+        class_weights=plugin.class_weights,
+    )
+
+
+def seed_everything(seed: int) -> None:
+    """The three global generators that a plugin's constructor may draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _form(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: (value.shape, value.dtype) if isinstance(value, Tensor) else None for name, value in state.items()}
+
+
+def _fit(value: Any, own: dict[str, Any], name: str) -> bool:
+    mine = own.get(name)
+    return isinstance(value, Tensor) and isinstance(mine, Tensor) and mine.shape == value.shape
+
+
+def _turned(value: Any, turn: bool) -> Any:
+    """A matrix transposed, if it is to be; what an optimizer keeps besides matrices (a count of steps) stays."""
+    return value.T.contiguous() if turn and isinstance(value, Tensor) and value.ndim == 2 else value
+
+
+def _placed(state: dict[str, Any], device: str) -> dict[str, Any]:
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in state.items()}
+
+
+def check_unchanged(cell: Cell, registry: Registry) -> None:
+    """Refuse to train with plugins that are not those that were planned."""
+    named: list[tuple[Kind, Spec]] = [("backbone", cell.backbone), *(("loss", spec) for spec in cell.losses)]
+    for kind, spec in named:
+        plugin = registry.find(kind, spec.name)
+        if plugin.identity(spec.options) != spec.source:
+            raise PluginError(
+                f"{plugin.path}: it, a module or library that it imports, or a file that it names has changed since "
+                "this run was planned; run the same command again"
+            )

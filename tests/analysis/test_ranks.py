@@ -1,0 +1,145 @@
+"""Across datasets: N is the number of datasets, and the numbers are Demšar's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+from conftest import SMALL
+from synthetic import Truth, common, noise, write_run
+
+from lossbench import stats
+from lossbench.analysis import ranks
+from lossbench.analysis.results import analyse
+from lossbench.report.blocks import Prose, Table
+from lossbench.report.sections.grid import across_datasets
+
+KS = [3, 4, 5, 6, 7, 8, 10]
+GAIN = {"softmax": 0, "w_softmax": 2, "center": 0.1, "hinge": -1}
+
+
+def truth(cell):
+    odd = np.random.default_rng(cell.classes).normal(0, 0.3)  # what is particular to a dataset
+    return Truth(85 + cell.classes / 2 + common(cell.seed) + GAIN[cell.loss.name] + odd + noise(cell, 0.4))
+
+
+@pytest.fixture(scope="module")
+def one_dataset(tmp_path_factory, read_suite):
+    text = SMALL.replace('"w_softmax"]', '"w_softmax", "center", "hinge"]').replace("widths = [8]", "widths = [8, 16]")
+    suite = read_suite(text.replace("seeds = 2", f"seeds = 5\nclasses = {KS}"))
+    return analyse([write_run(suite, tmp_path_factory.mktemp("ranks"), truth)])
+
+
+@pytest.fixture(scope="module")
+def results(one_dataset):
+    """The same records as if each number of classes were a dataset of its own."""
+    return with_datasets(one_dataset, len(KS))
+
+
+def with_datasets(results, count):
+    frame = results.records[results.records["classes"].isin(KS[:count])]
+    return replace(results, records=frame.assign(dataset=[f"set{k}" for k in frame["classes"]]))
+
+
+def shown(results):
+    blocks = across_datasets(results).blocks
+    return (
+        [
+            dict(zip(block.columns, row, strict=True))
+            for block in blocks
+            if isinstance(block, Table)
+            for row in block.rows
+        ],
+        " ".join(block.text for block in blocks if isinstance(block, Prose)),
+    )
+
+
+def test_ranks_are_of_means_inside_each_dataset(results):
+    frame = results.trained
+    means = frame.groupby(["dataset", "label"])["accuracy"].mean().unstack()[list(GAIN)]
+    expected = means.rank(axis=1, ascending=False).mean()
+    found = ranks.ranked(results)
+    assert dict(zip(found.table.losses, found.test.ranks, strict=True)) == pytest.approx(dict(expected))
+    assert found.test.datasets == 7
+    chi2 = scipy.stats.friedmanchisquare(*(means[name] for name in GAIN)).statistic
+    assert found.test.chi2 == pytest.approx(chi2)
+    f = 6 * chi2 / (7 * 3 - chi2)
+    assert found.test.p == pytest.approx(scipy.stats.f.sf(f, 3, 18))
+
+
+def test_the_section_states_n_the_test_and_the_critical_difference(results):
+    rows, text = shown(results)
+    found = ranks.ranked(results)
+    difference = 2.569 * np.sqrt(4 * 5 / (6 * 7))
+    assert "N = 7 datasets" in text
+    assert f"χ² = {found.test.chi2:.2f}" in text
+    assert f"{difference:.2f} or more apart" in text
+    assert [float(row["mean rank"]) for row in rows] == sorted(float(row["mean rank"]) for row in rows)
+    assert (rows[0]["loss"], rows[-1]["loss"]) == ("w_softmax", "hinge")
+    assert rows[0]["mean rank"] == "1.00"
+    together = [group for group in found.groups if {"softmax", "center"} <= set(group)]
+    assert together
+    assert not any({"w_softmax", "hinge"} <= set(group) for group in found.groups)
+
+
+def test_few_datasets_are_ranked_but_not_tested(one_dataset):
+    rows, text = shown(with_datasets(one_dataset, 4))
+    assert len(rows) == 4
+    assert "N = 4 datasets: below 5 nothing is tested across them, however many seeds" in text
+    assert "χ²" not in text
+    assert {row["p against softmax (Wilcoxon, Holm)"] for row in rows} == {"–"}
+
+
+def test_one_dataset_is_nothing_to_rank(one_dataset):
+    rows, text = shown(one_dataset)
+    assert rows == []
+    assert text == "Nothing to rank: only digits."
+
+
+def test_a_loss_that_a_dataset_lacks_is_not_ranked(results):
+    frame = results.records
+    frame = frame[~((frame["label"] == "hinge") & (frame["dataset"] == "set5"))]
+    assert ranks.ranked(replace(results, records=frame)).table.losses == ("softmax", "w_softmax", "center")
+
+
+def test_only_points_that_have_every_loss_are_averaged(results):
+    """Without hinge at one width, that width counts for no loss: else means over different widths would be ranked."""
+    frame = results.records
+    gap = (frame["label"] == "hinge") & (frame["dataset"] == "set5") & (frame["width"] == 16)
+    found = ranks.ranked(replace(results, records=frame[~gap])).table
+    narrow = frame[(frame["dataset"] == "set5") & (frame["width"] == 8)].groupby("label")["accuracy"].mean()
+    row = dict(zip(found.losses, found.means[found.datasets.index("set5")], strict=True))
+    assert row == pytest.approx({label: narrow[label] for label in GAIN})
+
+
+@pytest.mark.parametrize(
+    ("dataset", "identity"),
+    [
+        ("digits", "digits"),
+        ("digits[classes=5,train=100]", "digits"),
+        ("folder[path=pets,train=100]", "folder pets"),
+        ("folder[path=cars]", "folder cars"),
+    ],
+)
+def test_a_subset_is_no_other_dataset(dataset, identity):
+    assert ranks.identity(dataset) == identity
+
+
+def test_wilcoxon_is_silent_where_it_could_find_nothing(results):
+    """Three pairs with the baseline under Holm ask for p < 0.05/3; seven datasets give 2/2⁷ = 0.016 at the least."""
+    found = ranks.ranked(results)
+    assert stats.pairs_needed(0.05 / 3) == 7
+    assert all(np.isfinite(pair.test.p) for pair in found.pairs)
+
+
+def test_the_json_of_ranks_keeps_the_schema(results):
+    import jsonschema
+
+    from lossbench.report.output.data import stated
+    from lossbench.report.output.schema import json_schema
+
+    found = stated(results, [])
+    assert found["ranks"]["n"] == len(KS)
+    jsonschema.validate(found, json_schema())

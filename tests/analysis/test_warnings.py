@@ -1,0 +1,228 @@
+"""Each guard fires where it should, says so in the report, and is silent where nothing is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import synthetic
+from conftest import SMALL
+from synthetic import ENVIRONMENT, Truth, common, noise, write_run
+
+from lossbench.analysis import warnings as guards
+from lossbench.analysis.results import analyse
+from lossbench.plan.cells import plan
+from lossbench.report import write
+from lossbench.store.records import Store
+
+EIGHT = SMALL.replace("seeds = 2", "seeds = 8")
+
+
+def sound(cell):
+    """A clear difference of 3 points, over seeds that go together."""
+    gain = 3 if cell.loss.name == "w_softmax" else 0
+    return Truth(90 + common(cell.seed) + gain + noise(cell, 0.1))
+
+
+def fired(folder, suite, truth=sound, **options):
+    threats = guards.fired(analyse([write_run(suite, folder, truth, **options)]))
+    return {threat.guard: threat.text for threat in threats}
+
+
+def test_nothing_fires_where_nothing_is_wrong(tmp_path, read_suite):
+    assert fired(tmp_path, read_suite(EIGHT)).keys() <= {"multiplicity"}
+
+
+def test_a_loss_that_its_warm_start_handed_no_class_weights_is_named(tmp_path, read_suite):
+    def truth(cell):
+        return replace(sound(cell), flags=("cold classifier",) if cell.loss.name == "w_softmax" else ())
+
+    text = fired(tmp_path, read_suite(EIGHT), truth)["cold classifier"]
+    assert text.startswith("w_softmax received no class weights from the warm start (8 cells)")
+
+
+def test_too_few_seeds_for_an_interval(tmp_path, read_suite):
+    assert "2 paired seeds: no interval" in fired(tmp_path, read_suite(SMALL))["too few seeds"]
+
+
+def test_too_few_seeds_for_a_rank_test(tmp_path, read_suite):
+    text = fired(tmp_path, read_suite(SMALL.replace("seeds = 2", "seeds = 5")))["too few seeds for a rank test"]
+    assert "5 paired seeds cannot give a rank or sign test a two-sided p below 0.0625" in text
+    assert "it takes 6" in text
+
+
+@pytest.mark.parametrize(("seeds", "printed"), [(5, False), (6, True)])
+def test_no_sign_test_is_printed_where_it_could_not_reach_the_level(seeds, printed, tmp_path, read_suite):
+    suite = read_suite(SMALL.replace("seeds = 2", f"seeds = {seeds}"))
+    results = analyse([write_run(suite, tmp_path, sound)])
+    row = results.comparisons[results.comparisons["metric"] == "accuracy"].iloc[0]
+    assert np.isfinite(row["p_flip"]) == printed
+    assert ("too few seeds for a rank test" in [threat.guard for threat in guards.fired(results)]) != printed
+
+
+def test_a_larger_family_asks_for_more_seeds(tmp_path, read_suite):
+    suite = read_suite(SMALL.replace("seeds = 2", "seeds = 6").replace('"w_softmax"]', '"w_softmax", "center"]'))
+    assert "family of 2 it takes 7" in fired(tmp_path, suite)["too few seeds for a rank test"]
+
+
+def datasets(count: int) -> str:
+    """An experiment on each of so many datasets."""
+    names = ["digits", "glyphs"][:count]
+    grid = EIGHT.partition("[[experiment]]")
+    return grid[0] + "".join(
+        "[[experiment]]" + grid[2].replace('name = "digits"\ndataset = "digits"', f'name = "on-{name}"\ndataset = {of}')
+        for name, of in zip(names, ['"digits"', '{ name = "glyphs", classes = 10, train = 200 }'], strict=False)
+    )
+
+
+def test_pooled_seeds(tmp_path, read_suite):
+    text = fired(tmp_path, read_suite(datasets(2)))["pooled seeds"]
+    assert "2 datasets with 8 seeds each are 2 observations across datasets, not 16" in text
+
+
+def test_subsets_of_one_dataset_are_one_dataset(tmp_path, read_suite):
+    suite = read_suite(EIGHT.replace("seeds = 8", "seeds = 8\nclasses = [4, 6, 8]"))
+    results = analyse([write_run(suite, tmp_path, sound)])
+    assert "pooled seeds" not in {threat.guard for threat in guards.fired(results)}
+    assert results.trained["dataset"].nunique() == 3
+
+
+def test_mixed_environments(tmp_path, read_suite):
+    def elsewhere(cell):
+        found = sound(cell)
+        if cell.loss.name == "w_softmax" and cell.seed < 3:
+            found.environment = {**ENVIRONMENT, "fingerprint": "other"}
+        return found
+
+    results = analyse([write_run(read_suite(EIGHT), tmp_path, elsewhere)])
+    texts = [threat.text for threat in guards.fired(results) if threat.guard == "mixed environments"]
+    assert texts[0].startswith("3 of 8 pairs are of cells from different environments")
+    assert "abc, other" in texts[1]
+
+
+def test_an_environment_that_whole_pairs_share_is_only_noted(tmp_path, read_suite):
+    def elsewhere(cell):
+        found = sound(cell)
+        found.environment = {**ENVIRONMENT, "fingerprint": "abc" if cell.seed < 3 else "other"}
+        return found
+
+    results = analyse([write_run(read_suite(EIGHT), tmp_path, elsewhere)])
+    texts = [threat.text for threat in guards.fired(results) if threat.guard == "mixed environments"]
+    assert len(texts) == 1
+    assert "pairs" not in texts[0]
+
+
+def test_diverged_cells_and_unequal_seeds(tmp_path, read_suite):
+    def failing(cell):
+        lost = cell.loss.name == "w_softmax" and cell.seed in (1, 5)
+        return Truth(status="diverged" if cell.seed == 1 else "oom") if lost else sound(cell)
+
+    found = fired(tmp_path, read_suite(EIGHT), failing)
+    assert found["diverged cells"].startswith("1 diverged, 1 oom of 8 cells of w_softmax")
+    assert "w_softmax at M = 8 (6 and 8, 6 in common)" in found["unequal seeds"]
+
+
+def test_an_unpaired_comparison(tmp_path, read_suite):
+    def apart(cell):
+        return sound(cell) if (cell.seed < 4) == (cell.loss.name == "softmax") else None
+
+    found = fired(tmp_path, read_suite(EIGHT), apart)
+    assert "no seed in common at M = 8: not compared" in found["unpaired comparison"]
+    assert "unequal seeds" in found
+
+
+def test_pairing_that_gains_nothing(tmp_path, read_suite):
+    def opposed(cell):
+        sign = -1 if cell.loss.name == "w_softmax" else 1
+        return Truth(90 + sign * common(cell.seed))
+
+    assert "median r = -1.00" in fired(tmp_path, read_suite(EIGHT), opposed)["unpaired comparison"]
+
+
+def test_test_set_noise_larger_than_the_difference(tmp_path, read_suite):
+    """Every seed is better by one example of 200, always: beyond doubt over seeds, but it is one example."""
+
+    def by_few(cell):
+        rng = np.random.default_rng(cell.seed)
+        bits = np.arange(200) < 180
+        better = 4 if cell.loss.name == "w_softmax" else 0
+        bits[180 : 180 + better] = True
+        bits[:3] = rng.random(3) < 0.5  # the same for both losses
+        return Truth(bits=bits)
+
+    suite = read_suite(EIGHT)
+    results = analyse([write_run(suite, tmp_path / "few", by_few)])
+    row = results.comparisons[results.comparisons["metric"] == "accuracy"].iloc[0]
+    assert row["verdict"] == "different"
+    text = next(threat.text for threat in guards.fired(results) if threat.guard == "test-set noise")
+    assert "w_softmax at M = 8 is different over seeds, but its +2.00 points" in text
+    assert "200 test examples" in text
+    assert "test-set noise" not in fired(tmp_path / "many", suite)  # 3 points of 10,000 examples
+
+
+def test_rounds_that_shared_their_cores(tmp_path, read_suite, monkeypatch):
+    quiet = synthetic.timing_record
+
+    def disturbed(cell, times):
+        record = quiet(cell, times)
+        return replace(record, timing={**record.timing, "disturbed": 2})
+
+    timed = read_suite(EIGHT.replace("seeds = 8", "seeds = 8\ntiming = { rounds = 5, steps = 2 }"))
+    assert "disturbed timing" not in fired(tmp_path / "quiet", timed)
+    monkeypatch.setattr(synthetic, "timing_record", disturbed)
+    assert "2 rounds" in fired(tmp_path / "disturbed", timed)["disturbed timing"]
+
+
+def test_seeds_added_after_a_look_are_a_second_look(tmp_path, read_suite):
+    write_run(read_suite(SMALL.replace("seeds = 2", "seeds = 5")), tmp_path, sound)
+    write_run(read_suite(EIGHT), tmp_path, sound)
+    results = analyse([tmp_path])
+    text = next(threat.text for threat in guards.fired(results) if threat.guard == "optional stopping")
+    assert "planned with 5 seeds before and 8 now: this is look 2" in text
+
+
+def test_the_same_plan_again_is_no_second_look(tmp_path, read_suite):
+    suite = read_suite(EIGHT)
+    for _ in range(3):
+        Store(tmp_path).prepare(suite, plan(suite))
+    assert Store(tmp_path).plan()[0].looks == {}
+    more = read_suite(EIGHT.replace("seeds = 8", "seeds = 12"))
+    for _ in range(3):
+        Store(tmp_path).prepare(more, plan(more))
+    assert Store(tmp_path).plan()[0].looks == {"digits": [8]}
+    Store(tmp_path).prepare(suite, plan(suite))
+    assert Store(tmp_path).plan()[0].looks == {"digits": [8, 12]}
+
+
+def test_the_gap_to_the_best_epoch_is_told(tmp_path, read_suite):
+    def scored(cell):
+        found = sound(cell)
+        correct = round(100 * found.accuracy)
+        found.curve = ({"step": 3, "loss": 1.0, "correct": correct + 50}, {"step": 6, "loss": 0.5, "correct": correct})
+        return found
+
+    assert "would look 0.50 points better" in fired(tmp_path, read_suite(EIGHT), scored)["best epoch"]
+
+
+def test_the_number_of_comparisons_is_told(tmp_path, read_suite):
+    suite = read_suite(EIGHT.replace('"w_softmax"]', '"w_softmax", "center"]'))
+    assert fired(tmp_path, suite)["multiplicity"].startswith("4 comparisons in 2 families")
+
+
+def test_what_fired_stands_in_the_report(tmp_path, read_suite):
+    write([write_run(read_suite(SMALL), tmp_path / "run", sound)], tmp_path / "reports")
+    summary = (tmp_path / "reports" / "summary.md").read_text()
+    section = summary.partition("## Threats and warnings that fired")[2].partition("\n## ")[0]
+    assert "too few seeds" in section
+    assert "2 paired seeds: no interval" in section
+
+
+def test_one_loss_under_two_names_is_never_called_different_beyond_the_level(tmp_path, read_suite):
+    """An A/A test of the whole path: eight losses that are softmax but for noise."""
+    losses = ", ".join(f'"w_softmax[alpha={number / 10}]"' for number in range(1, 9))
+    suite = read_suite(EIGHT.replace('"w_softmax"]', f"{losses}]"))
+    results = analyse([write_run(suite, tmp_path, lambda cell: Truth(90 + common(cell.seed) + noise(cell, 0.3)))])
+    accuracy = results.comparisons[results.comparisons["metric"] == "accuracy"]
+    assert set(accuracy["verdict"]) <= {"equivalent", "undecided"}
+    assert (accuracy["p"] < 0.05).mean() <= 0.25

@@ -1,0 +1,141 @@
+"""A forecast is the sum of what each kind of cell costs, and long runs say so before they begin."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import SMALL
+
+from lossbench import api
+from lossbench.core import gpus
+from lossbench.core.errors import LossbenchError
+from lossbench.engines import local
+from lossbench.plan.cells import plan, unique
+from lossbench.plan.forecast import START_SECONDS, Forecast, forecast, in_words, kind_of, kinds
+
+
+@pytest.fixture
+def cells(read_suite):
+    return unique(plan(read_suite(SMALL.replace("widths = [8]", "widths = [8, 64]") + "warm_start = { steps = 4 }\n")))
+
+
+def test_losses_and_seeds_are_of_one_kind_and_widths_are_not(cells):
+    assert [cell.width for cell in kinds(cells)] == [64, 8]
+
+
+def test_the_forecast_is_the_sum_over_the_cells_divided_by_the_lanes(cells):
+    costs = [
+        {"kind": kind_of(cell), "step": cell.width / 1000, "score": 0.5, "bytes": cell.width * 1000}
+        for cell in kinds(cells)
+    ]
+    by_hand = 0.0
+    for cell in cells:
+        by_hand += START_SECONDS + cell.width / 1000 * cell.schedule.steps + (0.5 if cell.kind == "train" else 0)
+    found = forecast(cells, costs, jobs=2)
+    assert found.seconds == pytest.approx(by_hand / 2)
+    assert (found.bytes, found.measured, found.kinds) == (64_000, 2, 2)
+    assert forecast(cells, costs[:1], jobs=1).seconds > found.seconds  # the unmeasured kind costs as the known one
+    assert forecast(cells, [], jobs=2).measured == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(5, "about 5 seconds"), (119, "about 119 seconds"), (600, "about 10 minutes"), (86_400, "about 24 hours")],
+)
+def test_the_forecast_is_told_in_words(seconds, told):
+    assert in_words(Forecast(seconds, 300 * 2**20, 1, 1)) == f"{told}, up to 300 MiB a cell"
+
+
+def test_real_steps_give_a_forecast_near_what_the_run_takes(tmp_path, lossbench):
+    text = SMALL.replace("steps = 6", "steps = 400").replace("channels = 4", "channels = 8")
+    (tmp_path / "suite.toml").write_text(text)
+    job = api.prepare(tmp_path / "suite.toml")
+    expected = api.predict(job, job.chosen, jobs=1)
+    assert expected.measured == expected.kinds == 1
+    ran = lossbench("run", "suite.toml", "--no-report", "-j", "1")
+    assert ran.returncode == 0
+    took = sum(record["seconds"]["train"] for record in _records(tmp_path))
+    assert took / 3 < expected.seconds < 6 * took + 5  # right by its order: machines are noisy
+
+
+def _records(folder):
+    import json
+
+    return [json.loads(path.read_text()) for path in folder.glob("runs/small/cells/*/record.json")]
+
+
+def test_plan_forecasts_unless_told_not_to(tmp_path, lossbench):
+    (tmp_path / "suite.toml").write_text(SMALL)
+    assert "forecast: about" in lossbench("plan", "suite.toml").stdout
+    assert "forecast" not in lossbench("plan", "suite.toml", "--no-forecast").stdout
+
+
+def test_a_run_longer_than_an_hour_says_so_first_and_names_what_is_shorter(tmp_path, read_suite):
+    (tmp_path / "suite.toml").write_text(
+        SMALL + "\n[profile.longer]\nall = { schedule = { steps = 600 } }\n"
+        "[profile.tiny]\nall = { schedule = { steps = 1 } }\n[profile.short]\nall = { schedule = { steps = 2 } }\n"
+    )
+    job = api.prepare(tmp_path / "suite.toml")
+    told = api._opening(tmp_path / "suite.toml", job, Forecast(3 * 3600, 2**20, 1, 1))
+    assert told == "this will take about 3 hours, up to 1 MiB a cell; shorter: --profile tiny, --profile short"
+    assert "shorter" not in api._opening(tmp_path / "suite.toml", job, Forecast(600, 2**20, 1, 1))
+
+
+def test_the_plan_of_ten_thousand_cells_is_quick_and_complete(tmp_path, read_suite):
+    alphas = ", ".join(f"{0.01 * number:.2f}" for number in range(1, 50))
+    text = SMALL.replace('"w_softmax"]', f'{{ name = "w_softmax", alpha = [{alphas}] }}]').replace(
+        "seeds = 2", "seeds = 200"
+    )
+    cells = unique(plan(read_suite(text)))
+    assert len(cells) == len({cell.key for cell in cells}) == 10_000
+
+
+def test_gpus_are_those_named_or_those_the_driver_lists(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-abc")
+    assert gpus.visible() == ["2", "GPU-abc"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert gpus.visible() == []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("#!/bin/sh\necho 'GPU 0: A (UUID: x)'; echo 'GPU 1: B (UUID: y)'\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert gpus.visible() == ["0", "1"]
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    assert gpus.visible() == []
+
+
+def test_cells_that_want_a_gpu_get_one_each_and_none_is_one_sentence(read_suite, monkeypatch):
+    cells = plan(read_suite(SMALL + 'device = "cuda"\n'))
+    monkeypatch.setattr(gpus, "visible", list)
+    with pytest.raises(LossbenchError, match='device = "cuda", but this machine has no GPU'):
+        local.gpu_places(cells, 1)
+    monkeypatch.setattr(gpus, "visible", lambda: ["0", "3"])
+    assert local.gpu_places(cells, 2) == ["0", "3", "0", "3"]
+    assert local.gpu_places(plan(read_suite(SMALL)), 2) == []
+
+
+def test_a_cell_sees_the_gpu_it_was_given_and_no_other(tmp_path, lossbench):
+    """Two pretended GPUs, four cells: each process sees one of them. That torch finds no driver is their end."""
+    from conftest import write_loss
+
+    say = "print('sees', os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
+    write_loss(tmp_path, "says", "pass", constructor=say)
+    suite = SMALL.replace('"w_softmax"]', '"says"]').replace("seeds = 2", "seeds = 4") + 'device = "cuda"\n'
+    (tmp_path / "suite.toml").write_text(suite)
+    import os
+
+    ran = lossbench(
+        "run", "suite.toml", "--no-report", "-j", "4", "-l", "says", env={**os.environ, "CUDA_VISIBLE_DEVICES": "5,7"}
+    )
+    assert ran.returncode == 1
+    seen = [path.read_text() for path in (tmp_path / "runs/small/logs").glob("*.log")]
+    assert {line for text in seen for line in text.splitlines() if line.startswith("sees")} == {"sees 5", "sees 7"}
+
+
+def test_a_machine_without_a_gpu_refuses_before_anything_is_written(tmp_path, lossbench):
+    import os
+
+    (tmp_path / "suite.toml").write_text(SMALL + 'device = "cuda"\n')
+    ran = lossbench("run", "suite.toml", env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert ran.returncode == 2 and 'use device = "cpu"' in ran.stderr and "Traceback" not in ran.stderr
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,247 @@
+"""What the page holds before a browser sees it: sort keys, the cells behind rows, escapes, contrast, size."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+
+import numpy as np
+import pytest
+from conftest import SMALL
+from test_report import SUITE, finished_run, synthetic
+
+from lossbench.analysis.results import analyse
+from lossbench.core.model import Record
+from lossbench.plan.cells import plan
+from lossbench.report import write
+from lossbench.report.blocks import Place, Table, leading_number
+from lossbench.report.output import html as page
+from lossbench.report.output.drill import LOG_LINES, Drill, embedded, tail
+from lossbench.report.sections import sections
+from lossbench.store.records import Store
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory, read_suite):
+    """Every cell done, but one that failed with a log and one that was never run."""
+    suite = read_suite(SUITE)
+    store = Store(tmp_path_factory.mktemp("run"))
+    store.prepare(suite, plan(suite))
+    rng = np.random.default_rng(0)
+    for cell in plan(suite):
+        record, bits = synthetic(cell, rng)
+        if cell.kind == "train" and cell.loss.name == "center" and cell.seed == 0:
+            store.log(cell.key).write_text(
+                "".join(f"line {n}\n" for n in range(99)) + "\x1b[31mboom\x1b[0m </script>\n"
+            )
+            record, bits = Record(cell, "failed", error="boom"), None
+        if cell.kind == "train" and cell.loss.name == "center" and cell.seed == 1:
+            continue
+        store.write(record, bits)
+    return store.root
+
+
+@pytest.fixture(scope="module")
+def results(run_folder):
+    return analyse([run_folder])
+
+
+@pytest.fixture(scope="module")
+def text(results):
+    return page.html(results, sections(results))
+
+
+def data_of(text: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', text)[1])
+
+
+def cells_of(data: dict, groups: list[int]) -> list[dict]:
+    cells = [dict(zip(data["fields"], row, strict=True)) for row in data["cells"]]
+    return [cell for cell in cells if cell["group"] in groups]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("97.5", 97.5),
+        ("+0.25 [+0.04, +0.47]", 0.25),
+        ("-0.52 points [-0.93, -0.11]", -0.52),
+        ("−3.0", -3.0),
+        ("< 0.001", 0.0005),
+        ("9 (min)", 9),
+        ("1.5 MiB", 1.5 * 2**20),
+        ("900 B", 900),
+        ("10,575", 10575),
+        ("1.2e-05", 1.2e-5),
+        ("0.19 / 0.58", 0.19),
+        ("–", None),
+        ("", None),
+        ("softmax", None),
+        ("nan", None),
+    ],
+)
+def test_a_finished_text_is_sorted_by_the_number_it_begins_with(text, number):
+    assert leading_number(text) == (None if number is None else pytest.approx(number))
+
+
+def test_a_table_may_state_its_own_order():
+    rows = [{"loss": "a", "grade": "good"}, {"loss": "b", "grade": "bad"}, {"loss": "c", "grade": "none"}]
+    table = Table.of(rows, left=["loss"], order={"grade": [2.0, 1.0, None]})
+    assert [table.rank(row, 1) for row in range(3)] == [2.0, 1.0, None]
+
+
+def test_every_planned_cell_is_in_the_page_once(results, text):
+    data = data_of(text)
+    assert len(data["cells"]) == len(results.cells) == 8 * 2 * 4 + 2
+    states = [cell["status"] for cell in cells_of(data, list(range(len(data["groups"]))))]
+    assert (states.count("failed"), states.count("missing")) == (2, 2)
+
+
+def test_a_row_leads_to_its_cells_and_a_comparison_to_both_sides(results, text):
+    data = data_of(text)
+    found = {section.slug: section for section in sections(results)}
+    drill = Drill(results)
+    for slug, sides in (("accuracy", 1), ("comparisons", 2)):
+        table = next(block for block in found[slug].blocks if isinstance(block, Table))
+        links = drill.links(found[slug], table)
+        for row, groups in zip(table.rows, links, strict=True):
+            said = dict(zip(table.columns, row, strict=True))
+            assert len(groups) == (1 if said["loss"] == "softmax" else sides)
+            assert data["groups"][groups[0]]["loss"] == said["loss"]
+            done = [cell for cell in cells_of(data, groups[:1]) if cell["status"] == "done"]
+            mean = np.mean([cell["accuracy"] for cell in done])
+            assert said["accuracy, %"] == f"{mean:.2f}"
+
+
+def test_a_claim_leads_to_the_cells_of_both_losses(results):
+    section = next(section for section in sections(results) if section.slug == "claims")
+    links = Drill(results).links(section, section.blocks[0])
+    assert [len(groups) for groups in links] == [4, 4, 4, 2]  # two widths a side; the last is about timing cells
+
+
+def test_places_that_a_table_names_are_taken_as_they_are(results):
+    drill = Drill(results)
+    section = sections(results)[0]
+    rows = [{"x": "1"}, {"x": "2"}, {"x": "3"}]
+    places = [[Place("digits", "softmax")], [Place("digits", "softmax", 20)], [Place("nowhere", "softmax")]]
+    assert [len(groups) for groups in drill.links(section, Table.of(rows, left=[], places=places))] == [2, 1, 0]
+    row = results.main.to_dict("records")[0]
+    place = Place.of(row)
+    assert [len(groups) for groups in drill.links(section, Table.of([{"x": "1"}], left=[], places=[[place]]))] == [1]
+
+
+def test_the_end_of_a_log_stands_in_the_page_only_for_cells_that_failed(text):
+    data = data_of(text)
+    assert len(data["notes"]) == 1  # the same words are there once
+    assert data["notes"][0].splitlines() == [*(f"line {n}" for n in range(100 - LOG_LINES, 99)), "boom </script>"]
+    cells = cells_of(data, list(range(len(data["groups"]))))
+    assert {cell["status"] for cell in cells if cell["note"] is not None} == {"failed"}
+
+
+def test_a_long_log_is_cut_and_a_missing_one_is_nothing(tmp_path):
+    (tmp_path / "long.log").write_bytes(b"x" * 100_000 + b"\xff\r\nend\n")
+    assert len(tail(tmp_path / "long.log")) == 2_000
+    assert tail(tmp_path / "long.log").endswith("\nend")
+    assert tail(tmp_path / "none.log") == ""
+
+
+def test_json_cannot_end_its_element():
+    payload = {"title": "</script><!-- <script> &amp; \u2028"}
+    text = embedded(payload)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == payload
+
+
+def test_of_two_runs_each_cell_keeps_its_own_folder(tmp_path, read_suite):
+    suite = read_suite(SMALL)
+    stores = [Store(tmp_path / name) for name in "ab"]
+    rng = np.random.default_rng(0)
+    for store in stores:
+        store.prepare(suite, plan(suite))
+    for cell in plan(suite):
+        stores[0].write(Record(cell, "failed", error="x"))
+        stores[1].write(*synthetic(cell, rng))
+    data = Drill(analyse([store.root for store in stores])).payload()
+    assert [dict(zip(data["fields"], row, strict=True))["run"] for row in data["cells"]] == [1] * 4
+
+
+def contrast(first: str, second: str) -> float:
+    """WCAG 2's contrast ratio of two colours."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", [page.LIGHT, page.DARK], ids=["light", "dark"])
+def test_every_text_can_be_read_on_every_ground(theme):
+    grounds = ("back", "panel", "head", "hover")
+    pairs = [*itertools.product(("ink", "soft", "link"), grounds)]
+    pairs += [("bad", ground) for ground in grounds]  # why a cell failed
+    pairs += [(tone, f"{tone}-back") for tone in ("good", "bad", "even", "open", "mark", "plain")]
+    poor = {pair: contrast(theme[pair[0]], theme[pair[1]]) for pair in pairs}
+    assert {pair: value for pair, value in poor.items() if value < 4.5} == {}
+    assert contrast(theme["edge"], theme["panel"]) >= 3  # the border of a field
+
+
+def test_the_style_sheet_uses_only_colours_that_exist():
+    used = set(re.findall(r"var\(--([\w-]+)\)", page._beside("page.css")))
+    assert used == set(page.LIGHT) | set(page.PAPER)
+    assert set(page.LIGHT) | set(page.PAPER) == set(page.DARK) | set(page.DARK_PAPER)
+
+
+def test_a_verdict_has_its_word_and_its_colour(text):
+    assert '<span class="badge mark">different</span>' in text
+    assert '<span class="badge even">equivalent</span>' in text
+    assert '<span class="badge good">supported</span>' in text
+
+
+def test_a_page_of_a_thousand_cells_is_small_and_quickly_made(tmp_path, read_suite):
+    losses = ", ".join(f'{{ name = "w_softmax", alpha = {n / 10} }}' for n in range(1, 20))
+    text = SMALL.replace('"w_softmax"]', losses + "]").replace("widths = [8]", "widths = [4, 8, 16, 32, 64]")
+    suite = read_suite(text.replace("seeds = 2", "seeds = 10"))
+    cells = plan(suite)
+    assert len(cells) == 1000
+    store = Store(tmp_path / "run")
+    store.prepare(suite, cells)
+    curve = tuple({"step": step, "loss": 1 / step} for step in range(1, 101))
+    for index, cell in enumerate(cells):
+        record, bits = synthetic(cell, np.random.default_rng(index))
+        if index % 3 == 0:  # a bad day: a third of them failed, each in its own words
+            record, bits = Record(cell, "failed", error=f"cell {index}", curve=curve), None
+            store.log(cell.key).write_text("\n".join(f"{index}: {line} and some words" for line in range(100)))
+        else:
+            fields = {name: getattr(record, name) for name in ("correct", "total", "angles", "bytes", "environment")}
+            record = Record(cell, "done", curve=curve, **fields)
+        store.write(record, bits)
+    results = analyse([store.root])
+    parts = sections(results)
+    began = time.perf_counter()
+    made = page.html(results, parts)
+    assert time.perf_counter() - began < 5
+    assert len(made.encode()) < 3_000_000
+
+
+def test_the_same_records_give_the_same_page(run_folder, text, tmp_path):
+    write([run_folder], tmp_path)
+    assert (tmp_path / "report.html").read_text() == text
+
+
+def test_a_page_of_a_run_with_nothing_finished_has_its_cells(tmp_path, read_suite):
+    suite = read_suite(SMALL)
+    store = Store(tmp_path / "run")
+    store.prepare(suite, plan(suite))
+    results = analyse([store.root])
+    data = data_of(page.html(results, sections(results)))
+    assert [dict(zip(data["fields"], row, strict=True))["status"] for row in data["cells"]] == ["missing"] * 4
+
+
+def test_the_finished_run_of_the_other_tests_is_whole(tmp_path, read_suite):
+    results = analyse([finished_run(read_suite(SMALL), tmp_path / "run")])
+    assert '<span class="badge good" data-status="done">4 done</span>' in page.html(results, sections(results))

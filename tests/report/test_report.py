@@ -1,0 +1,358 @@
+"""A report states what the records say: synthetic records with a known truth, then the sentences, tables and files."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import SMALL
+
+from lossbench.analysis.results import analyse
+from lossbench.core.errors import StoreError
+from lossbench.core.model import Record
+from lossbench.plan.cells import plan
+from lossbench.report import write
+from lossbench.store.records import Store
+
+CLAIMS = """
+[[claim]]
+text = "W-Softmax is more accurate"
+experiment = "digits"
+better = "w_softmax"
+than = "softmax"
+
+[[claim]]
+text = "Center is more accurate"
+experiment = "digits"
+better = "center"
+than = "softmax"
+
+[[claim]]
+text = "W-Softmax has wider angles"
+experiment = "digits"
+metric = "angle"
+better = "softmax"
+than = "w_softmax"
+
+[[claim]]
+text = "W-Softmax is faster"
+experiment = "digits"
+metric = "step_seconds"
+better = "w_softmax"
+than = "softmax"
+"""
+
+# Truth, in points above softmax: w_softmax +3, center nothing at all, l_softmax nothing but noise.
+SUITE = (
+    SMALL.replace('"w_softmax"]', '"w_softmax", "center", "l_softmax"]')
+    .replace("seeds = 2", "seeds = 8")
+    .replace("widths = [8]", 'widths = ["min", 20]')
+    + 'timing = { rounds = 9 }\npublished = { "softmax" = 91.25 }\n'
+    + CLAIMS
+)
+TOTAL = 10_000
+
+
+def synthetic(cell, rng) -> tuple[Record, np.ndarray | None]:
+    environment = {"fingerprint": "abc", "cpu": "test", "cores": 2}
+    if cell.kind == "timing":
+        base = rng.uniform(1, 1.1, 9)
+        factor = {"softmax": 1.0, "w_softmax": 1.5, "center": 1.0, "l_softmax": 1.2}
+        rounds = {label: list(base * times * rng.uniform(0.99, 1.01, 9)) for label, times in factor.items()}
+        return Record(cell, "done", rounds=rounds, environment=environment), None
+    seed_part = np.random.default_rng(cell.seed).normal(0, 0.5)
+    gain = {"softmax": 0, "w_softmax": 3, "center": 0, "l_softmax": rng.normal(0, 1.5)}[cell.loss.name]
+    noise = 0 if cell.loss.name in ("softmax", "center") else rng.normal(0, 0.1)
+    correct = round(TOTAL * (90 + seed_part + gain + noise) / 100)
+    bits = np.arange(TOTAL) < correct
+    angle = {"softmax": 40.0}.get(cell.loss.name, 60.0) + rng.normal()
+    sizes = {"fc": 4 * cell.width, "classifier": 80, "loss": 0, "model": 999, "optimizer": 5, "peak": 7}
+    angles = {"train": [angle - 1] * 10, "test": [angle] * 10}
+    return Record(cell, "done", correct=correct, total=TOTAL, angles=angles, bytes=sizes, environment=environment), bits
+
+
+def finished_run(suite, folder):
+    """The run folder of a suite whose every cell is done."""
+    store = Store(folder)
+    store.prepare(suite, plan(suite))
+    rng = np.random.default_rng(0)
+    for cell in plan(suite):
+        store.write(*synthetic(cell, rng))
+    return store.root
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory, read_suite):
+    suite = read_suite(SUITE)
+    cells = plan(suite)
+    store = Store(tmp_path_factory.mktemp("run"))
+    store.prepare(suite, cells)
+    rng = np.random.default_rng(0)
+    for cell in cells:
+        record, bits = synthetic(cell, rng)
+        if cell.seed == 7 and cell.loss.name == "l_softmax" and cell.kind == "train":
+            record, bits = Record(cell, "diverged", error="the training loss is not finite at step 3"), None
+        store.write(record, bits)
+    return store.root
+
+
+@pytest.fixture(scope="module")
+def results(run_folder):
+    return analyse([run_folder])
+
+
+@pytest.fixture(scope="module")
+def report(run_folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("reports")
+    write([run_folder], out)
+    return out
+
+
+def comparison(results, loss, metric="accuracy", width=20):
+    frame = results.comparisons
+    return frame[(frame["loss"] == loss) & (frame["metric"] == metric) & (frame["width"] == width)].iloc[0]
+
+
+def test_a_real_difference_is_called_different_and_no_difference_equivalent(results):
+    assert comparison(results, "w_softmax")["verdict"] == "different"
+    assert comparison(results, "w_softmax")["delta"] == pytest.approx(3, abs=0.2)
+    assert comparison(results, "center")["verdict"] == "equivalent"
+    assert comparison(results, "l_softmax")["verdict"] == "undecided"
+    assert comparison(results, "l_softmax")["seeds_needed"] > 7
+
+
+def test_pairs_are_formed_by_seed_and_diverged_seeds_are_counted(results):
+    assert comparison(results, "l_softmax")["n"] == 7
+    assert comparison(results, "w_softmax")["n"] == 8
+    row = results.main[(results.main["loss"] == "l_softmax") & (results.main["width"] == 20)].iloc[0]
+    assert (row["n"], row["failures"]) == (7, 1)
+    assert results.statuses["diverged"] == 2
+
+
+def test_deltas_are_those_of_the_records(results):
+    frame = results.records
+    frame = frame[(frame["kind"] == "train") & (frame["width"] == 20)]
+    mean = frame.groupby("label")["accuracy"].mean()
+    assert comparison(results, "w_softmax")["delta"] == pytest.approx(mean["w_softmax"] - mean["softmax"])
+
+
+def test_step_times_are_paired_ratios_in_percent(results):
+    row = comparison(results, "w_softmax", "step_seconds")
+    assert row["delta"] == pytest.approx(50, abs=1)
+    assert row["low"] < row["delta"] < row["high"]
+    assert row["unit"] == "%"
+
+
+def test_claims_are_judged_in_their_direction(results):
+    verdicts = dict(zip(results.claims["text"], results.claims["verdict"], strict=True))
+    assert verdicts == {
+        "W-Softmax is more accurate": "supported",
+        "Center is more accurate": "undecided",
+        "W-Softmax has wider angles": "supported",
+        "W-Softmax is faster": "contradicted",
+    }
+
+
+def test_the_files_have_their_public_columns(report):
+    comparisons = pd.read_csv(report / "comparisons.csv")
+    public = [
+        "experiment",
+        "metric",
+        "loss",
+        "baseline",
+        "n",
+        "delta",
+        "low",
+        "high",
+        "p",
+        "p_holm",
+        "dz",
+        "tost_p",
+        "verdict",
+        "seeds_needed",
+    ]
+    assert list(comparisons.columns[: len(public)]) == public
+    claims = pd.read_csv(report / "claims.csv")
+    assert list(claims.columns[:8]) == ["text", "experiment", "metric", "verdict", "delta", "low", "high", "n"]
+    records = pd.read_csv(report / "records.csv")
+    assert len(records) == 8 * 2 * 4 + 2
+    assert {"key", "status", "label", "seed", "accuracy"} <= set(records.columns)
+
+
+def test_sentences_tables_and_csv_say_the_same(report, results):
+    summary = (report / "summary.md").read_text()
+    row = comparison(results, "w_softmax")
+    assert f"{row['delta']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]" in summary
+    csv = pd.read_csv(report / "comparisons.csv")
+    stated = csv[(csv["loss"] == "w_softmax") & (csv["metric"] == "accuracy") & (csv["width"] == 20)].iloc[0]
+    assert stated["delta"] == pytest.approx(row["delta"])
+    counts = re.search(r"Of (\d+) comparisons of accuracy with softmax: (.*) \(level", summary)
+    assert int(counts[1]) == 6
+    accuracy = csv[csv["metric"] == "accuracy"]
+    for count, word in re.findall(r"(\d+) ([a-z ]+)", counts[2]):
+        assert int(count) == (accuracy["verdict"] == word).sum()
+
+
+def test_the_summary_has_its_sections_and_figures(report):
+    summary = (report / "summary.md").read_text()
+    wanted = ["What we found", "Validity", "Claims", "Accuracy", "Against softmax", "FC width", "Cost"]
+    places = [summary.index(f"\n## {title}") for title in [*wanted, "Published against measured", "Environment"]]
+    assert places == sorted(places)
+    for figure in re.findall(r"\(figures/(.*?)\)", summary):
+        assert (report / "figures" / figure).read_text().startswith("<?xml")
+    assert "M_min = C − 1" in summary
+    assert "9 (min)" in summary
+    assert "2 diverged" in summary
+    assert "lossbench run suite.toml" in summary
+
+
+def test_rendering_twice_gives_the_same_bytes(run_folder, report, tmp_path):
+    write([run_folder], tmp_path)
+    for path in sorted(report.rglob("*.*")):
+        assert (tmp_path / path.relative_to(report)).read_bytes() == path.read_bytes(), path.name
+
+
+class Outline(HTMLParser):
+    """Collects what a page loads and how its tags nest."""
+
+    def __init__(self):
+        super().__init__()
+        self.addresses, self.scripts, self.open = [], 0, []
+
+    def handle_starttag(self, tag, attributes):
+        self.scripts += tag == "script"
+        self.addresses += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
+
+
+def test_the_page_is_offline_and_escapes_everything(tmp_path, read_suite):
+    text = SMALL.replace('"A small suite"', "'<script>alert(1)</script> & *bold* | pipe'")
+    suite = read_suite(text)
+    write([finished_run(suite, tmp_path / "run")], tmp_path / "reports")
+    page = (tmp_path / "reports" / "report.html").read_text()
+    outline = Outline()
+    outline.feed(page)
+    assert outline.scripts == 2  # the page's own, and its data
+    assert all(address.startswith("#") for address in outline.addresses)
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"|http-equiv', "", page)
+    summary = (tmp_path / "reports" / "summary.md").read_text()
+    assert summary.startswith("# \\<script\\>alert(1)\\</script\\> & \\*bold\\* \\| pipe\n")
+
+
+def test_a_run_with_nothing_finished_still_has_a_report(tmp_path, read_suite):
+    suite = read_suite(SUITE)
+    store = Store(tmp_path / "run")
+    store.prepare(suite, plan(suite))
+    write([store.root], tmp_path / "reports")
+    summary = (tmp_path / "reports" / "summary.md").read_text()
+    assert "not yet enough finished cells" in summary
+    assert "66 missing" in summary
+    assert "not run" in summary  # the claims
+
+
+def test_two_seeds_are_said_to_be_too_few(tmp_path, read_suite):
+    suite = read_suite(SMALL)
+    write([finished_run(suite, tmp_path / "run")], tmp_path / "reports")
+    assert "only 2 paired seeds" in (tmp_path / "reports" / "summary.md").read_text()
+
+
+def test_runs_of_different_suites_are_not_mixed(run_folder, tmp_path, read_suite):
+    other = read_suite(SMALL.replace('"small"', '"other"'))
+    store = Store(tmp_path / "other")
+    store.prepare(other, plan(other))
+    with pytest.raises(StoreError, match="different suites"):
+        analyse([run_folder, store.root])
+
+
+def test_two_halves_of_a_run_make_one_report(run_folder, tmp_path, read_suite):
+    """Two folders of one suite, each with half of the seeds, are read as one."""
+    suite = read_suite(SUITE)
+    cells = plan(suite)
+    whole = Store(run_folder)
+    for half in (0, 1):
+        store = Store(tmp_path / str(half))
+        store.prepare(suite, cells)
+        for cell in cells:
+            if cell.seed % 2 == half:
+                record = Record.from_json(whole.read(cell.key))
+                store.write(record, whole.correct(cell.key) if record.correct is not None else None)
+    together = analyse([tmp_path / "0", tmp_path / "1"]).comparisons.drop(columns="correlation")
+    alone = analyse([run_folder]).comparisons.drop(columns="correlation")
+    pd.testing.assert_frame_equal(
+        together.sort_values(["metric", "width", "loss"], ignore_index=True),
+        alone.sort_values(["metric", "width", "loss"], ignore_index=True),
+    )
+
+
+def test_the_same_loss_has_the_same_colour_everywhere():
+    from lossbench.report.figures import BASELINE_COLOUR, colours
+
+    few, many = colours(["softmax", "a", "b"]), colours(["softmax", "a", "b", "c"])
+    assert few["softmax"] == BASELINE_COLOUR
+    assert few["a"] == many["a"] != many["b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("w_softmax[alpha=1.5]", "w_softmax[alpha=1.5]"),
+        ("a | b", "a \\| b"),
+        ("_leaning_ *bold* `code`", "\\_leaning\\_ \\*bold\\* \\`code\\`"),
+        ("[here](there)", "[here]\\(there)"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_markdown_shows_text_as_it_is(text, shown):
+    from lossbench.report.output.markdown import _escape
+
+    assert _escape(text) == shown
+
+
+def test_a_claim_over_several_widths_pairs_width_with_width(tmp_path, read_suite):
+    """A loss that is missing at one width must not be compared there with anything."""
+    suite = read_suite(SUITE)
+    cells = plan(suite)
+    store = Store(tmp_path / "run")
+    store.prepare(suite, cells)
+    rng = np.random.default_rng(0)
+    for cell in cells:
+        record, bits = synthetic(cell, rng)
+        gap = cell.loss.name == "w_softmax" and cell.width == 20 and cell.seed < 4 and cell.kind == "train"
+        store.write(Record(cell, "failed", error="x") if gap else record, None if gap else bits)
+    claim = analyse([store.root]).claims.iloc[0]
+    assert claim["n"] == 4
+    assert claim["delta"] == pytest.approx(3, abs=0.2)
+
+
+def test_runs_of_different_profiles_are_not_averaged(run_folder, tmp_path, read_suite):
+    other = read_suite(SUITE.replace("steps = 6", "steps = 7"))
+    store = Store(tmp_path / "other")
+    store.prepare(other, plan(other))
+    with pytest.raises(StoreError, match="different cells for softmax"):
+        analyse([run_folder, store.root])
+
+
+def test_a_cell_that_failed_in_one_run_and_finished_in_another_is_finished(tmp_path, read_suite):
+    suite = read_suite(SMALL)
+    cells = plan(suite)
+    stores = [Store(tmp_path / name) for name in "ab"]
+    rng = np.random.default_rng(0)
+    for store in stores:
+        store.prepare(suite, cells)
+    for cell in cells:
+        stores[0].write(Record(cell, "failed", error="x"))
+        stores[1].write(*synthetic(cell, rng))
+    for order in (stores, stores[::-1]):
+        assert analyse([store.root for store in order]).statuses == {"done": 4}
+
+
+def test_figures_keep_their_references_when_they_stand_in_the_page(report):
+    page = (report / "report.html").read_text()
+    ids = set(re.findall(r'id="([^"]+)"', page))
+    assert "\\" not in "".join(ids)
+    for reference in re.findall(r"url\(#([^)]+)\)", page) + re.findall(r'href="#([^"]+)"', page):
+        assert reference in ids

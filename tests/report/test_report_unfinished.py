@@ -1,0 +1,173 @@
+"""A report can be written at any time: while trials are unfinished, and of runs that another lossbench made."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+
+import pytest
+from conftest import SMALL
+from synthetic import Truth, noise, write_run
+from test_tune import TUNED
+
+from lossbench.analysis.results import analyse
+from lossbench.plan.cells import plan
+from lossbench.report import write
+from lossbench.store.records import Store
+
+STAGES = {
+    "nothing": lambda cell: False,
+    "the losses as written": lambda cell: cell.kind == "train",
+    "one trial": lambda cell: cell.kind == "trial" and cell.tried[1] == 1,
+    "some losses": lambda cell: cell.kind == "train" or cell.tried[0] == "softmax",
+    "all but one trial": lambda cell: cell.kind == "train" or cell.tried != ("w_softmax", 2),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_report_can_be_written_while_trials_are_unfinished(tmp_path, read_suite, stage):
+    suite = read_suite(TUNED)
+    write_run(suite, tmp_path / "run", lambda cell: Truth(90 + noise(cell, 1)) if STAGES[stage](cell) else None)
+    write([tmp_path / "run"], tmp_path / "reports")
+    stated = json.loads((tmp_path / "reports" / "report.json").read_text())
+    losses = {row["loss"]: row for row in stated["tuning"]["losses"]}
+    assert losses["w_softmax"]["lr"] is None
+    assert losses["w_softmax"]["left"] > 0
+    assert "not run" in (tmp_path / "reports" / "summary.md").read_text()
+
+
+# ---- records and plans that another lossbench made, or that do not say what they should ------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, read_suite):
+    """A run of two losses and three seeds, all done."""
+    suite = read_suite(SMALL.replace("seeds = 2", "seeds = 3\ntiming = { rounds = 5 }"))
+    return write_run(suite, tmp_path / "runs" / "small", lambda cell: Truth(90 + noise(cell, 1)), total=200)
+
+
+def rewrite(folder, change, kind="train"):
+    """Change the first record of a kind and sign it again, as a program that knows the format would."""
+    store = Store(folder)
+    key = next(cell.key for cell in store.plan()[1] if cell.kind == kind)
+    record = json.loads((store.cells / key / "record.json").read_text())
+    del record["checksum"]
+    change(record)
+    body = json.dumps(record, indent=1).encode().removesuffix(b"\n}")
+    signed = body + b',\n "checksum": ' + f'"{sha256(body).hexdigest()}"\n}}'.encode()
+    (store.cells / key / "record.json").write_bytes(signed)
+    return key
+
+
+def without(name):
+    return lambda record: record.pop(name)
+
+
+def with_(**values):
+    return lambda record: record.update(values)
+
+
+UNSOUND = {
+    "a newer version": (with_(version=2), "has version 2, and this lossbench reads version 1"),
+    "no version": (without("version"), "has no version, and this lossbench reads version 1"),
+    "a version in words": (with_(version="new"), "has version 'new', and this lossbench reads version 1"),
+    "a newer version with other fields": (lambda record: (record.clear(), record.update(version=9)), "has version 9"),
+    **{f"no {name}": (without(name), f"'{name}' is missing") for name in (
+        "status", "error", "correct", "accuracy", "seconds", "bytes", "angles", "geometry", "verification", "curve",
+        "rounds", "features", "timing", "flags", "environment", "plan", "cell", "files", "key",
+    )},
+    "a status that is none": (with_(status="fine"), "'status'"),
+    "an accuracy in words": (with_(accuracy="high"), "'accuracy'"),
+    "angles in words": (with_(angles={"train": ["wide"], "test": []}), "'angles.train.0'"),
+    "a curve without losses": (with_(curve=[{"step": 1}]), "'curve.0.loss' is missing"),
+    "a geometry without a key": (with_(geometry={}), "'geometry.weight_angle' is missing"),
+    "a verification without a key": (with_(verification={"auc": {"value": 0.5}}), "'eer' is missing"),
+    "a fingerprint that is a list": (with_(environment={"fingerprint": []}), "'environment.fingerprint'"),
+    "flags in one word": (with_(flags="collapsed"), "'flags'"),
+    "another accuracy": (with_(accuracy=99.9), "its accuracy (99.9) is not"),
+    "an accuracy of nothing": (with_(correct=None, total=None), "'correct' or 'total' is missing"),
+    "more correct than there are": (with_(correct=201, accuracy=100.5), "its accuracy (100.5) is not 201 of 200"),
+    "other bits": (with_(correct=100, accuracy=50.0), "its record 100 of 200"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNSOUND)
+def test_a_signed_record_that_is_not_sound_is_left_out_with_the_reason(folder, case):
+    change, reason = UNSOUND[case]
+    key = rewrite(folder, change)
+    sound, damaged = Store(folder).scan()
+    assert key not in sound
+    assert list(damaged) == [key]
+    assert reason in damaged[key]
+    assert Store(folder).read(key) is None
+    results = analyse([folder])
+    assert results.damaged == damaged
+    assert results.statuses == {"done": 6, "missing": 1}
+
+
+UNSOUND_TIMES = {
+    "a loss that was not timed": (lambda record: record["rounds"].update(hinge=[1.0] * 5), "no loss of the cell"),
+    "rounds of another number": (lambda record: record["rounds"].update(softmax=[1.0] * 4), "number of rounds"),
+    "a time of zero": (lambda record: record["rounds"].update(softmax=[0.0] * 5), "'rounds.softmax.0'"),
+    "no rounds of a phase": (
+        lambda record: record["timing"]["phases"]["softmax"].update(forward=[]),
+        "'timing.phases.softmax.forward'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNSOUND_TIMES)
+def test_a_signed_timing_record_that_is_not_sound_is_left_out_too(folder, case):
+    change, reason = UNSOUND_TIMES[case]
+    key = rewrite(folder, change, kind="timing")
+    assert reason in Store(folder).scan()[1][key]
+    assert analyse([folder]).phases.empty
+
+
+def test_a_report_names_what_was_left_out_and_why(folder, tmp_path):
+    key = rewrite(folder, with_(version=2))
+    rewrite(folder, without("rounds"), kind="timing")
+    write([folder], tmp_path / "reports")
+    assert len(json.loads((tmp_path / "reports" / "report.json").read_text())["damaged"]) == 2
+    summary = (tmp_path / "reports" / "summary.md").read_text()
+    assert f"Left out as damaged: {key}: record.json has version 2" in summary
+
+
+def test_a_record_of_another_version_is_set_aside_and_trained_again(folder, tmp_path, lossbench):
+    (tmp_path / "suite.toml").write_text(SMALL.replace("seeds = 2", "seeds = 3\ntiming = { rounds = 5 }"))
+    key = rewrite(folder, with_(version=2))
+    ran = lossbench("run", "suite.toml", "-q")
+    assert ran.returncode == 0, ran.stderr
+    assert f"{key}: record.json has version 2, and this lossbench reads version 1" in ran.stderr
+    assert "set aside as" in ran.stderr
+    assert Store(folder).read(key)["status"] == "done"
+    assert [path.name.partition("-")[0] for path in (folder / "set_aside").iterdir()] == [key]
+
+
+@pytest.mark.parametrize("version", [2, None, "new"])
+def test_a_plan_of_another_version_is_refused_in_a_sentence(folder, lossbench, version):
+    written = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps(written | {"version": version}))
+    for command in ("status", "report"):
+        found = lossbench(command, "small")
+        assert found.returncode == 2
+        assert "this lossbench reads version 1; use the lossbench that wrote it, or run the suite again" in found.stderr
+        assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '"plan"', '{"version": 1, "suite": [], "cells": 3}'])
+def test_a_plan_that_is_none_is_refused_in_a_sentence(folder, lossbench, content):
+    (folder / "plan.json").write_text(content)
+    found = lossbench("report", "small")
+    assert found.returncode == 2
+    assert "run the suite again with the same --out to write it anew" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_a_plan_that_cannot_be_read_is_kept_aside_when_a_new_one_is_written(folder, read_suite):
+    (folder / "plan.json").write_text('{"version": 7}')
+    suite = read_suite(SMALL)
+    Store(folder).prepare(suite, plan(suite))
+    (kept,) = (folder / "set_aside").iterdir()
+    assert kept.read_text() == '{"version": 7}'
+    assert len(Store(folder).plan()[1]) == 4
