@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from lossbench.core import plain
 from lossbench.core.errors import bounded
 from lossbench.core.format import Claim, PublishedText, Schedule, Task, Timing
+from lossbench.core.point import Point
 from lossbench.core.values import frozen
 
 # Raised whenever lossbench's own training or evaluation code changes results, so that older records are not taken for
@@ -270,6 +271,11 @@ class Cell:
             "seed": self.seed,
             "kind": self.kind,
         }
+
+    @property
+    def point(self) -> Point:
+        """Where in its experiment's grid it stands."""
+        return Point(self.summary())
 
     def warm_cell(self) -> Cell:
         """The cell whose checkpoint this one starts from."""
