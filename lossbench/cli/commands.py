@@ -4,15 +4,17 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +24,9 @@ from lossbench.cli import screen
 from lossbench.cli.engines import engine_of, engine_options
 from lossbench.cli.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
 from lossbench.core.errors import ClusterLostError, LossbenchError, RunError
+
+if TYPE_CHECKING:
+    from lossbench.plan.selection import Selection
 
 
 def main() -> None:
@@ -84,7 +89,7 @@ def _together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-selecting = _together(
+_selection_options = _together(
     click.option("-l", "--loss", "losses", multiple=True, metavar="NAME[option=value]", help="Only these losses."),
     click.option("-d", "--dataset", "datasets", multiple=True, metavar="NAME", help="Only these datasets."),
     click.option("-b", "--backbone", "backbones", multiple=True, metavar="NAME", help="Only these backbones."),
@@ -100,6 +105,22 @@ selecting = _together(
     click.option("--data", metavar="DIR", help="Where datasets lie [$LOSSBENCH_DATA, else the user's cache]."),
     click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/."),
 )
+
+
+def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose what of a suite to run, passed to the command as one `selection`."""
+
+    @functools.wraps(command)
+    def wrapped(*, no_fetch: bool, **options: Any) -> Any:
+        from lossbench.plan.selection import Selection
+
+        mine = {field.name: options.pop(field.name) for field in fields(Selection) if field.name in options}
+        return command(selection=Selection(fetch=not no_fetch, **mine), **options)
+
+    decorated: Callable[..., Any] = _selection_options(wrapped)
+    return decorated
+
+
 out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<suite name>].")
 
 
@@ -133,7 +154,8 @@ def run(
     fail_fast: bool,
     dry_run: bool,
     quiet: bool,
-    **selection: Any,
+    selection: Selection,
+    **engine: Any,
 ) -> int:
     """Train what is missing of SUITE (a file, or the name of a built-in suite), then write its report.
 
@@ -143,8 +165,7 @@ def run(
     from lossbench.cli import progress
 
     seconds, every, most = _seconds(timeout), _seconds(checkpoint, "--checkpoint"), _bytes(memory)
-    engine = engine_of(selection)
-    selection["fetch"] = not selection.pop("no_fetch")
+    engine = engine_of(engine)
     if force and retry_failed:
         raise click.UsageError("--force and --retry-failed exclude each other.")
     if dry_run:
@@ -168,7 +189,7 @@ def run(
             on_prepare=watch.prepare,
             on_fetch=partial(cli_data.watching, terminal=sys.stderr.isatty(), quiet=quiet),
             **engine,
-            **selection,
+            **vars(selection),
         )
     if not quiet:
         screen.show_result(result)
@@ -180,9 +201,8 @@ def run(
 @selecting
 @out_option
 @click.option("--no-forecast", is_flag=True, help="Do not measure a few steps to tell how long it will take.")
-def plan(suite: str, out: str | None, no_forecast: bool, **selection: Any) -> None:
+def plan(suite: str, out: str | None, no_forecast: bool, selection: Selection) -> None:
     """Show the cells that SUITE means, which of them are done, and how long the others will take. Trains nothing."""
-    selection["fetch"] = not selection.pop("no_fetch")
     _show_plan(suite, out, selection, forecast=not no_forecast)
 
 
@@ -225,7 +245,7 @@ def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
 
     if kind == "suite":
         from lossbench.core.files import content
-        from lossbench.suite.locate import locate
+        from lossbench.suite.source import locate
 
         path = locate(name)
         screen.echo(f"{path}\n\n{content(path).decode('utf-8-sig', errors='replace').rstrip()}")
@@ -337,19 +357,20 @@ def schema(what: str) -> None:
 cli.add_command(cli_data.data)
 
 
-def _show_plan(suite: str, out: str | None, selection: dict[str, Any], *, forecast: bool) -> None:
+def _show_plan(suite: str, out: str | None, selection: Selection, *, forecast: bool) -> None:
     from lossbench import api
     from lossbench.cli import progress
+    from lossbench.plan.job import prepare
 
     with progress.watching(quiet=False, terminal=sys.stderr.isatty()) as watch:
-        job = api.prepare(suite, progress=watch.prepare, **selection)
+        job = prepare(suite, selection, progress=watch.prepare)
     todo = screen.show_plan(job, out)
     if todo and forecast:
         screen.show_forecast(api.predict(job, todo))
 
 
 def _suite_titles() -> Iterator[tuple[str, str]]:
-    from lossbench.suite.locate import built_in
+    from lossbench.suite.source import built_in
 
     for name, path in built_in().items():
         found = re.search(r'^title\s*=\s*"(.*)"', path.read_text(encoding="utf-8"), flags=re.MULTILINE)

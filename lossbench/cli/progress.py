@@ -161,7 +161,7 @@ def watching(*, quiet: bool, terminal: bool) -> Iterator[Watch]:
 
 def _opening(job: Job, todo: list[Cell]) -> str:
     done = len(job.chosen) - len(todo)
-    return f"{plain.line(job.suite.outline.title)}: {len(job.chosen)} cells, {done} already there, {len(todo)} to train"
+    return f"{plain.line(job.suite.info.title)}: {len(job.chosen)} cells, {done} already there, {len(todo)} to train"
 
 
 def _outcome(event: Event) -> str:

@@ -82,7 +82,7 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
 
     if opening := job.opening():
         echo(opening)
-    outline = job.suite.outline
+    outline = job.suite.info
     store = Store(out or Path("runs") / outline.name)
     records, _ = store.scan()
     job = job.tuned(records)

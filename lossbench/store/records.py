@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from lossbench.core import files
 from lossbench.core.errors import StoreError
 from lossbench.core.format import VERIFICATION_METRICS
-from lossbench.core.model import GEOMETRY, Cell, Outline, Record, Suite
+from lossbench.core.model import GEOMETRY, Cell, Record, Suite, SuiteInfo
 from lossbench.store.schema import parsed
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ RECORD_VERSION = 1
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a file in a zip archive
 CHECKSUM = b',\n "checksum": '  # the last field of record.json
 
-Plan = tuple[Outline, list[Cell]]  # what a report needs of a suite, and all cells that the suite means
+Plan = tuple[SuiteInfo, list[Cell]]  # what a report needs of a suite, and all cells that the suite means
 
 
 class Store:
@@ -70,7 +70,7 @@ class Store:
             self._locked(folder_lock, fcntl.LOCK_SH)
         with self._writing():
             planned = [cell.to_json() for cell in cells]
-            outline = replace(suite.outline, looks=self._looks(cells, suite.outline.profile))
+            outline = replace(suite.info, looks=self._looks(cells, suite.info.profile))
             plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
             _write_atomically(self._place / "suite.toml", suite.text.encode())
             _write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
@@ -108,7 +108,7 @@ class Store:
             plan = json.loads(files.content(self._place / path.name))
             if plan.get("version") != PLAN_VERSION:
                 raise StoreError(f"{path}: {_other_plan(plan.get('version'))}")
-            return Outline.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
+            return SuiteInfo.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
         except FileNotFoundError:
             raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
         except OSError as error:
@@ -283,7 +283,7 @@ def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     """The records of a run as a table, one row a cell of its plan that has a record.
 
     Columns: key, status, error, cause, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind,
-    correct, total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes),
+    trial, correct, total, accuracy (percent), seconds_*, bytes_*, angle_train and angle_test (mean over classes),
     those of GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, flags, options (a dict), and the curve,
     angles, rounds and timing as they were recorded. A cell that two experiments share gives a row to each.
     """
@@ -315,6 +315,7 @@ _COLUMNS = [
         "label",
         "seed",
         "kind",
+        "trial",
     ),
     *("correct", "total", "accuracy", "seconds_train", "seconds_step_median", "bytes_fc", "bytes_classifier"),
     *("bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test"),

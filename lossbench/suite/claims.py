@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from lossbench.core.errors import SuiteError, nearest
-from lossbench.core.format import VERIFICATION_METRICS, Claim, ClaimText
+from lossbench.core.format import VERIFICATION_METRICS, Claim
 from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import label, parse_label
 from lossbench.core.model import Experiment, Spec
 from lossbench.metrics import ANGLES, METRICS, SCORES
+from lossbench.suite.format import ClaimText
 
 Path = Sequence[Any]
 

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
-from lossbench.core.files import content
-from lossbench.core.format import (
-    MOST_CELLS,
-    Claim,
-    ExperimentText,
-    NamedText,
-    Profile,
-    Protocol,
-    PublishedText,
-    SuiteFile,
-    Tune,
-)
+from lossbench.core.format import Claim, NamedText, Protocol, PublishedText
 from lossbench.core.labels import label, parse_label
-from lossbench.core.model import Budget, Experiment, Outline, Spec, Suite, Warm
+from lossbench.core.model import Budget, Experiment, Spec, Suite, SuiteInfo, Warm
 from lossbench.core.values import flaw
 from lossbench.plugins.registry import Kind, OptionError, Registry
 from lossbench.suite.claims import check_variants, each, first_repeated, meaning, relabelled, resolved, twice
 from lossbench.suite.explain import validate
+from lossbench.suite.format import MOST_CELLS, ExperimentText, Profile, SuiteFile, Tune
 from lossbench.suite.settings import tuned
 from lossbench.suite.tuning import with_trials
 
@@ -37,17 +27,34 @@ CountClasses = Callable[[Spec], int]
 NO_PROFILE = "none"  # `--profile none`: the suite itself, also where `auto` would choose a profile
 
 
-def read(path: Path, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
-    """The suite in a file; `registry` judges the names of losses, backbones and datasets."""
-    try:
-        text = content(path).decode("utf-8-sig")  # some editors begin a file with a byte order mark
-    except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from error
-    return parse(text, str(path), registry, count_classes, profile)
-
-
 def parse(text: str, source: str, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
-    """The suite in a text. All profiles are judged, whichever is asked for: a typo in the unused one counts too."""
+    """The suite in a text, at one profile."""
+    found = read_profiles(text, source, registry, count_classes)
+    check_profile(profile, source, found)
+    return found[profile]
+
+
+def check_profile(profile: str | None, source: str, known: Mapping[str | None, Suite]) -> None:
+    """Refuse a profile that the suite does not have."""
+    if profile not in known:
+        names = [name for name in known if name]
+        raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(str(profile), names)}")
+
+
+def read_profiles(
+    text: str,
+    source: str,
+    registry: Registry,
+    count_classes: CountClasses,
+    *,
+    argument: str | None = None,
+    plugins: Sequence[str] = (),
+) -> dict[str | None, Suite]:
+    """The suite without a profile (None) and at each of its profiles; an error in any of them is raised.
+
+    `source` is what errors call the file, `registry` knows the losses, backbones and datasets; `argument` and
+    `plugins` are what `lossbench run` takes to run the suite again.
+    """
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, integers of thousands of digits, endless nesting
@@ -56,43 +63,50 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         raise SuiteError(f"{_where(source, wrong[0])}: {wrong[1]}")
     file = validate(SuiteFile, raw, lambda path: _where(source, path))
     reader = _Reader(source, file, registry, count_classes)
-    if profile is not None and profile not in file.profile:
-        raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(profile, file.profile)}")
     reader.check_auto()
-    found = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
-    claims = reader.claims(found[None][0])
-    by_profile = {name: {each.name: each for each in _claimable(found[name][0])} for name in found}
-    for name in file.profile:
+    grids = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
+    claimable = {name: _claimable(experiments) for name, (experiments, _) in grids.items()}
+    claims = reader.claims(claimable[None])
+    for profile in file.profile:
         try:
-            check_variants(claims, by_profile[name])
+            check_variants(claims, claimable[profile])
         except ValueError as error:
-            raise reader.fail(["profile", name], error) from error
-    experiments, tuning = found[profile]
-    if profile is not None:
-        whole, shown = by_profile[None], by_profile[profile]
-        experiments = tuple(_restated(each, whole.get(each.name, each), profile) for each in experiments)
-        claims = tuple(
-            relabelled(claim, whole[claim.experiment], shown[claim.experiment]) if claim.experiment in shown else claim
-            for claim in claims
-        )
+            raise reader.fail(["profile", profile], error) from error
     baseline = reader.loss(file.baseline, ["baseline"]).label
-    outline = Outline(
-        name=file.name,
-        title=file.title or file.name,
-        baseline=baseline,
-        margin=file.margin,
-        claims=claims,
-        published={experiment.name: experiment.published for experiment in experiments},
-        profile=profile,
-        command=f"lossbench run {source}" + (f" --profile {profile}" if profile else ""),
-        tuning=tuning,
-        note=file.profile[profile].note if profile else "",
-    )
-    return Suite(outline, experiments, text, tuple(file.auto or ()))
+    suites: dict[str | None, Suite] = {}
+    for name, (grid, tuning) in grids.items():
+        shown, whole = claimable[name], claimable[None]
+        experiments = tuple(_restated(each, whole.get(each.name, each), name) for each in grid)
+        info = SuiteInfo(
+            name=file.name,
+            title=file.title or file.name,
+            baseline=baseline,
+            margin=file.margin,
+            claims=tuple(
+                relabelled(claim, whole[claim.experiment], shown[claim.experiment])
+                if claim.experiment in shown
+                else claim
+                for claim in claims
+            ),
+            published={experiment.name: experiment.published for experiment in experiments},
+            profile=name,
+            command=_command(argument or source, name or (NO_PROFILE if file.auto else None), plugins),
+            tuning=tuning,
+            note=file.profile[name].note if name else "",
+        )
+        suites[name] = Suite(info, experiments, text, tuple(file.auto or ()))
+    return suites
 
 
-def _restated(shown: Experiment, whole: Experiment, profile: str) -> Experiment:
-    """An experiment of a profile; where it trains otherwise, numbers of the `same` protocol are of another there."""
+def _command(argument: str, profile: str | None, plugins: Sequence[str]) -> str:
+    """The command that runs a suite again."""
+    options = ["--profile", profile] if profile else []
+    options += [part for folder in plugins for part in ("--plugins", folder)]
+    return shlex.join(["lossbench", "run", argument, *options])
+
+
+def _restated(shown: Experiment, whole: Experiment, profile: str | None) -> Experiment:
+    """An experiment of a profile; if it trains differently, published numbers no longer have the `same` protocol."""
     other = {"protocol": Protocol.model_validate({"other": [f"another scale here: profile {profile}"]})}
     changed = not shown.trains_as(whole)
     tables = (t.model_copy(update=other) if changed and t.protocol == "same" else t for t in shown.published)
@@ -323,9 +337,8 @@ class _Reader:
             raise self.fail(origin(["task"]), f"dataset '{name}' has no pairs to verify; these have: {', '.join(able)}")
         return written if option is None or option.default == task else written | {"task": task}
 
-    def claims(self, experiments: Sequence[Experiment]) -> tuple[Claim, ...]:
-        """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
-        by_name = {experiment.name: experiment for experiment in _claimable(experiments)}
+    def claims(self, by_name: Mapping[str, Experiment]) -> tuple[Claim, ...]:
+        """The claims, with labels as the experiments write them; a claim that no cell can answer is an error."""
         claims = []
         stated: dict[Any, int] = {}
         for index, entry in enumerate(self.file.claim):
@@ -441,9 +454,10 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "title": "lossbench suite"}
 
 
-def _claimable(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """What a claim may be about: the experiments, and those that tuning will add."""
-    return [*experiments, *(tuned(experiment, {}) for experiment in experiments if experiment.trials)]
+def _claimable(experiments: Sequence[Experiment]) -> dict[str, Experiment]:
+    """The experiments that a claim may name: those of the suite and their tuned counterparts."""
+    counterparts = [tuned(experiment) for experiment in experiments if experiment.trials]
+    return {experiment.name: experiment for experiment in (*experiments, *counterparts)}
 
 
 def _as_json(value: Any) -> Any:

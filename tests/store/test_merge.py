@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from lossbench.core.errors import StoreError
 from lossbench.core.model import Cell, Record, Suite, result
-from lossbench.plan.cells import parse_shard, plan, shard, unique
+from lossbench.plan.cells import plan, unique
+from lossbench.plan.selection import parse_shard, shard
 from lossbench.store.merge import merge
 from lossbench.store.records import Store
 
@@ -231,9 +232,9 @@ def test_runs_of_something_else_are_refused(tmp_path, suite, cells, read_suite, 
 
 
 def test_how_a_suite_was_called_or_written_does_not_matter(tmp_path, suite, cells):
-    outline = replace(suite.outline, command="lossbench run elsewhere/small.toml", title="The same")
+    outline = replace(suite.info, command="lossbench run elsewhere/small.toml", title="The same")
     one = run_folder(tmp_path / "one", suite, record_of(cells[0]))
-    two = run_folder(tmp_path / "two", replace(suite, outline=outline, text="# a comment\n" + suite.text))
+    two = run_folder(tmp_path / "two", replace(suite, info=outline, text="# a comment\n" + suite.text))
     renamed = replace(cells[0], losses=(replace(cells[0].loss, label="plain softmax"),))
     Store(two).write(record_of(renamed), None, b"state")
     assert merge([one, two], tmp_path / "out").copied == 1
@@ -242,8 +243,8 @@ def test_how_a_suite_was_called_or_written_does_not_matter(tmp_path, suite, cell
 
 def test_an_experiment_that_one_machine_has_no_data_for_comes_from_the_other(tmp_path, read_suite):
     both = read_suite(TWO)
-    outline = replace(both.outline, missing={"wide": "glyphs are not there"})
-    half = replace(both, outline=outline, experiments=both.experiments[:1])
+    outline = replace(both.info, missing={"wide": "glyphs are not there"})
+    half = replace(both, info=outline, experiments=both.experiments[:1])
     one = run_folder(tmp_path / "one", half, *map(record_of, plan(half)))
     two = run_folder(tmp_path / "two", both, *(record_of(cell) for cell in plan(both) if cell.experiment == "wide"))
     for number, runs in enumerate(([one, two], [two, one])):
