@@ -50,7 +50,7 @@ def with_trials(
         raise names.fail(origin(["lr"]), error) from error
     for index, name in enumerate(tune.experiments or ()):
         if name not in known:
-            problem = f"there is no experiment '{name}'; {nearest(name, known)}"
+            problem = f"no such experiment '{name}'; {nearest(name, known)}"
             raise names.fail(origin(["experiments", index]), problem)
     chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
     stated = _stated(tune, chosen, names, origin, whole=whole)
@@ -67,7 +67,7 @@ def with_trials(
         grid |= {"classes": len(each.tasks), "seeds": tune.seeds}
         if (total := math.prod(grid.values())) > MOST_CELLS:
             product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
-            problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the most is {MOST_CELLS:,}"
+            problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the limit is {MOST_CELLS:,}"
             raise names.fail(origin(["trials"]), problem)
         by_label = {}
         for spec in each.losses:

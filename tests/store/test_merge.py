@@ -322,7 +322,7 @@ def test_shards_merged_are_the_whole_run_to_the_bit_and_can_be_reported(sharded,
     assert counts == [3, 3, 6]
     merged = lossbench("merge", sharded / "s1", sharded / "s2", "-o", "all")
     assert merged.returncode == 0, merged.stderr
-    assert merged.stdout == "all: 6 records merged, 0 were there, 0 cells have none\n"
+    assert merged.stdout == "all: 6 records merged, 0 already present, 0 missing\n"
     found = [Store(folder).scan()[0] for folder in (tmp_path / "all", sharded / "whole")]
     assert {key: result(record) for key, record in found[0].items()} == {
         key: result(record) for key, record in found[1].items()
@@ -339,8 +339,8 @@ def test_a_shard_trains_its_part_writes_no_report_and_may_be_empty(lossbench, tm
     first = lossbench("run", "suite.toml", "--shard", "1/3")
     last = lossbench("run", "suite.toml", "--shard", "3/3")
     assert first.returncode == last.returncode == 0, (first.stderr, last.stderr)
-    assert "2 cells, 0 already there, 2 to train" in first.stderr
-    assert "0 cells, 0 already there, 0 to train" in last.stderr  # two seeds make two groups
+    assert "2 cells, 0 already done, 2 to train" in first.stderr
+    assert "0 cells, 0 already done, 0 to train" in last.stderr  # two seeds make two groups
     assert not (tmp_path / "reports").exists()
     for wrong in ("0/2", "3/2", "1", "x/y"):
         told = lossbench("run", "suite.toml", "--shard", wrong)
