@@ -381,7 +381,7 @@ REFUSED = {
         'unchanged_with = "alpha"\nloss = "w_softmax[alpha=0.5]"',
         ["claim[0].unchanged_with", "2 values", "0.5"],
     ),
-    "nothing stated": ("", ["claim[0]", "states nothing", "'equivalent'"]),
+    "nothing stated": ("", ["claim[0]", "needs one of the keys", "'equivalent'"]),
     "two forms": (
         'better = "center"\nthan = "softmax"\nequivalent = ["center", "softmax"]',
         ["both 'better' and 'equ"],
@@ -394,7 +394,7 @@ REFUSED = {
     "no margin": ('metric = "angle"\nequivalent = ["center", "softmax"]', ["needs the key 'margin'", "degrees"]),
     "margin with better": (
         'better = "center"\nthan = "softmax"\nmargin = 1.0',
-        ["claim[0].margin", "does not go with"],
+        ["claim[0].margin", "cannot be combined with"],
     ),
     "a trend without a loss": ('increases_with = "alpha"', ["needs the key 'loss'"]),
     "a trend over no option": (
@@ -407,7 +407,7 @@ REFUSED = {
     ),
     "a trend over words": (
         'increases_with = "gradient"\nloss = "w_softmax"',
-        ["claim[0].loss", "differ in 'alpha' too"],
+        ["claim[0].loss", "also differ in 'alpha'"],
     ),
     "values that no cell has": (
         'increases_with = "alpha"\nloss = "w_softmax"\nvalues = [0.5, 1.0, 7.0]',
@@ -423,7 +423,7 @@ REFUSED = {
     ),
     "a trend over the width at a width": (
         'increases_with = "width"\nloss = "softmax"\nwidth = 8',
-        ["claim[0].width", "does not go with a trend"],
+        ["claim[0].width", "cannot be combined with a trend"],
     ),
     "metrics of different units": (
         'better = "center"\nthan_metric = "angle"',
