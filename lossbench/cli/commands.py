@@ -245,25 +245,29 @@ def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
 @click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every finding, not only the faults.")
 def check(targets: tuple[str, ...], plugins: tuple[str, ...], verbose: bool) -> int:
-    """Test whether losses keep the contract: names, plugin files, or (without any) all losses in sight.
+    """Test plugins against their contract: losses, backbones or datasets by name or file; by default all losses.
 
-    Exit code 0: no fault. 1: some loss has one. 2: the request is wrong.
+    Exit code 0: no failure. 1: some plugin fails. 2: the request is wrong.
     """
+    from lossbench.data.check import check_dataset
     from lossbench.plugins.check import check_names
     from lossbench.plugins.registry import Registry
 
-    return screen.show_findings(check_names(Registry(Path(folder) for folder in plugins), targets), verbose)
+    found = check_names(Registry(Path(folder) for folder in plugins), targets, check_dataset=check_dataset)
+    return screen.show_findings(found, verbose)
 
 
 @cli.command()
-@click.argument("kind", type=click.Choice(["loss"]))
+@click.argument("kind", type=click.Choice(["loss", "backbone", "dataset"]))
 @click.argument("name")
-@click.option("--into", metavar="DIR", default=".", show_default=True, help="The folder that holds losses/.")
-def new(kind: str, name: str, into: str) -> None:
-    """Write the file of a new loss, working and ready to be changed, to DIR/losses/NAME.py."""
-    from lossbench.plugins.scaffold import new_loss
+@click.option(
+    "--into", metavar="DIR", default=".", show_default=True, help="The folder with losses/, backbones/ or datasets/."
+)
+def new(kind: Any, name: str, into: str) -> None:
+    """Write a working loss, backbone or dataset to start from, such as DIR/losses/NAME.py."""
+    from lossbench.plugins.scaffold import new
 
-    path = new_loss(name, into)
+    path = new(kind, name, into)
     screen.echo(f"{path}\ntest it with: lossbench check {path}")
 
 

@@ -312,7 +312,7 @@ def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
         if verbose or finding.status == "fail"
     ]
     if rows:
-        columns = ["loss", "property", "", "what was found"]
+        columns = ["plugin", "property", "", "what was found"]
         console().print(table_of(columns, rows, left=columns))
     wide = max(map(len, found), default=0)
     for name, mine in found.items():
