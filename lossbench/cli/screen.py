@@ -314,7 +314,7 @@ def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
         if verbose or finding.status == "fail"
     ]
     if rows:
-        columns = ["loss", "property", "", "finding"]
+        columns = ["plugin", "property", "", "finding"]
         console().print(table_of(columns, rows, left=columns))
     wide = max(map(len, found), default=0)
     for name, mine in found.items():

@@ -21,6 +21,7 @@ from test_download import HASTE, Server
 
 from lossbench import api
 from lossbench.core.errors import DataError, SuiteError
+from lossbench.core.files import locked
 from lossbench.data.download import fetch, reach
 from lossbench.data.download.sources import SOURCES, File
 from lossbench.plan.cells import plan
@@ -505,7 +506,8 @@ def test_an_archive_put_there_by_hand_needs_no_network(suite, tmp_path, publish,
 def test_a_run_waits_for_another_that_fetches_into_the_same_folder(tmp_path, publish):
     publish("mnist")
     folder = tmp_path / "data"
-    with fetch._alone(folder, wait=False):
+    folder.mkdir()
+    with locked(folder, folder=True):
         waiting = threading.Thread(target=fetch.get, args=(SOURCES["mnist"], folder), kwargs={"wait": True})
         waiting.start()
         time.sleep(0.3)
