@@ -180,7 +180,7 @@ def test_the_pieces_of_suites_that_are_shown_are_understood(tmp_path, lossbench)
     tune, profile, published, claims = (block_that_starts_with(piece, *WALK).text for piece in PIECES)
     assert len(tomllib.loads(claims)["claim"]) == 4
     experiment = named("mine.toml").partition("[[claim]]")[0]  # the first claim shown is that of mine.toml
-    losses = 'losses = ["softmax", { name = "w_softmax", alpha = [0.5, 1.0, 1.5] }, "w_softmax", "l_softmax", '
+    losses = 'losses = ["softmax", { name = "w_softmax", alpha = [0.5, 1.0, 1.5] }, "l_softmax", '
     (tmp_path / "mine.toml").write_text(
         experiment.replace('losses = ["softmax", ', losses)
         + published
