@@ -118,6 +118,7 @@ def _run(command: str, folder: Path, where: str) -> str:
 
 def _succeeds(command: list[str], folder: Path, where: str, code: int = 0) -> str:
     environment = {**os.environ, "PATH": f"{TOOLS}:{os.environ['PATH']}", "LOSSBENCH_DATA": str(folder / "data")}
+    environment["OMP_NUM_THREADS"] = "1"  # the pages train tiny networks: more threads only wait for each other
     if (site := folder / "site").exists():
         environment["PYTHONPATH"] = str(site)
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
