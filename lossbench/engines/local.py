@@ -53,7 +53,7 @@ def preflight(
     class weights if `needed` has its label.
     """
     distinct = {
-        (c.dataset.label, c.classes, c.width, c.backbone.label, tuple(spec.label for spec in c.losses)): c
+        (c.dataset.label, c.classes, c.width, c.backbone.label, tuple(spec.meaning() for spec in c.losses)): c
         for c in cells
     }
     problems: dict[str, None] = {}

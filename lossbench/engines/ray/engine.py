@@ -8,7 +8,6 @@ to its own process is a status, as it is locally.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lossbench.core.errors import ClusterLostError, RunError
+from lossbench.core.files import write_atomically
 from lossbench.core.model import Cell, Record, Status
 from lossbench.engines import local
 from lossbench.engines.ray import node
@@ -238,9 +238,7 @@ class _Scheduler(local._Scheduler):
         path = self.store.partial(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(exist_ok=True)
-            staged = path.with_name(f".{path.name}-{os.getpid()}")
-            staged.write_bytes(state)
-            staged.replace(path)
+            write_atomically(path, state)
 
     def enforce_limits(self) -> None:
         """The nodes do; this is for one that no longer answers."""

@@ -8,7 +8,6 @@ server stays for the cells to come and ends with the process that started it, ho
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.core.errors import PluginError
+from lossbench.core.files import locked
 from lossbench.core.model import Cell, Spec
 from lossbench.engines import local
 from lossbench.engines.servers import Servers, serving
@@ -116,21 +116,11 @@ def work(
 def _scratch() -> Iterator[Path]:
     """A folder of our own. Whoever is killed leaves his, but not the lock on it: the next one clears it away."""
     for old in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
-        with contextlib.suppress(OSError), _locked(old):
-            if time.time() - old.stat().st_mtime > YOUNG_SECONDS:
+        with contextlib.suppress(OSError), locked(old, folder=True) as ours:
+            if ours and time.time() - old.stat().st_mtime > YOUNG_SECONDS:
                 shutil.rmtree(old, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=SCRATCH) as folder, _locked(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix=SCRATCH) as folder, locked(Path(folder), folder=True):
         yield Path(folder).resolve()
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _trained(
