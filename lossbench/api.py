@@ -40,7 +40,17 @@ if TYPE_CHECKING:
     from lossbench.plan.forecast import Forecast
     from lossbench.report import Report
 
-__all__ = ["Job", "RunResult", "create_backbone", "create_loss", "load_dataset", "load_records", "prepare", "run"]
+__all__ = [
+    "Event",
+    "Job",
+    "RunResult",
+    "create_backbone",
+    "create_loss",
+    "load_dataset",
+    "load_records",
+    "prepare",
+    "run",
+]
 
 FORECAST_STEPS = 50_000  # longer runs begin with a forecast
 HOUR = 3600
