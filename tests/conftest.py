@@ -43,7 +43,7 @@ LONGEST = (
     "test_ray",
     "test_kills",
     "test_resume",
-    "test_readme",
+    "test_docs_run",
     "test_engine",
     "test_cli",
     "test_html",

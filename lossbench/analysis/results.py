@@ -22,17 +22,15 @@ from lossbench.analysis.points import (
     Measured,
     Point,
     contrast,
-    converged_at,
     paired_values,
     place,
     points,
     time_contrast,
 )
 from lossbench.core.errors import StoreError
-from lossbench.core.format import VERIFICATION_METRICS
 from lossbench.core.geometry import minimum_width
 from lossbench.core.model import GEOMETRY, Cell, SuiteInfo
-from lossbench.metrics import METRICS, SCORES
+from lossbench.plugins.metrics import COMPARED, METRICS, SCORES, columns
 from lossbench.store.records import Plan, Store, tabulated
 
 if TYPE_CHECKING:
@@ -40,8 +38,11 @@ if TYPE_CHECKING:
     from lossbench.analysis.warnings import Threat
 
 # Columns whose means over seeds the tables show.
-MEANS = ("angle_train", "angle_test", *GEOMETRY, *VERIFICATION_METRICS, "steps_to_converge")
-COMPARED = ("accuracy", "angle", *VERIFICATION_METRICS)  # with the baseline, wherever they were measured
+MEANS = tuple(
+    name
+    for name in dict.fromkeys(["angle_train", "angle_test", *GEOMETRY, *columns("test"), *columns("record")])
+    if name != "accuracy" and not name.startswith("bytes_")  # these have columns of their own
+)
 BULKY = ("curve", "angles", "features", "rounds", "timing", "environment", "error", "cause")  # of a record, in no table
 
 COMPARISON_COLUMNS = [
@@ -326,7 +327,6 @@ def analyse(runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None
         records |= {key: record for key, record in sound.items() if records.get(key, record)["status"] != "done"}
         records = {**sound, **records}
     frame = tabulated(list(merged.values()), records)
-    frame = frame.assign(steps_to_converge=[converged_at(curve) for curve in frame["curve"]])
     return Results(outlines[0], tuple(str(run) for run in runs), tuple(merged.values()), frame, damaged)
 
 

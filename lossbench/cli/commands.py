@@ -276,30 +276,34 @@ def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
 @plugins_option
 @click.option("-v", "--verbose", is_flag=True, help="Show all findings, not only failures.")
 def check(targets: tuple[str, ...], plugins: tuple[str, ...], verbose: bool) -> int:
-    """Check that losses follow the plugin contract.
+    """Check that plugins follow their contract.
 
-    Checks losses by name or file; without arguments all that are found.
+    Checks losses, backbones or datasets by name or file; without arguments all losses.
 
-    Exit code 0: all passed. 1: a loss failed. 2: the request is wrong.
+    Exit code 0: all passed. 1: a plugin failed. 2: the request is wrong.
     """
+    from lossbench.data.check import check_dataset
     from lossbench.plugins.check import check_names
     from lossbench.plugins.registry import Registry
 
-    return screen.show_findings(check_names(Registry(Path(folder) for folder in plugins), targets), verbose)
+    found = check_names(Registry(Path(folder) for folder in plugins), targets, check_dataset=check_dataset)
+    return screen.show_findings(found, verbose)
 
 
 @cli.command()
-@click.argument("kind", type=click.Choice(["loss"]))
+@click.argument("kind", type=click.Choice(["loss", "backbone", "dataset"]))
 @click.argument("name")
-@click.option("--into", metavar="DIR", default=".", show_default=True, help="The folder that contains losses/.")
-def new(kind: str, name: str, into: str) -> None:
-    """Write a template for a new loss.
+@click.option(
+    "--into", metavar="DIR", default=".", show_default=True, help="The folder with losses/, backbones/ or datasets/."
+)
+def new(kind: Any, name: str, into: str) -> None:
+    """Write a template for a new loss, backbone or dataset.
 
-    The file, DIR/losses/NAME.py, is a working loss to be changed.
+    The file, such as DIR/losses/NAME.py, works as it is.
     """
-    from lossbench.plugins.scaffold import new_loss
+    from lossbench.plugins.scaffold import new
 
-    path = new_loss(name, into)
+    path = new(kind, name, into)
     screen.echo(f"{path}\ntest it with: lossbench check {path}")
 
 

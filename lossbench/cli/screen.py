@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lossbench.data.download.sources import Source
     from lossbench.plan.forecast import Forecast
     from lossbench.plan.job import Job
-    from lossbench.plugins.check import Finding
+    from lossbench.plugins.check.finding import Finding
     from lossbench.report import Report
     from lossbench.store.records import Store
 
@@ -314,7 +314,7 @@ def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
         if verbose or finding.status == "fail"
     ]
     if rows:
-        columns = ["loss", "property", "", "finding"]
+        columns = ["plugin", "property", "", "finding"]
         console().print(table_of(columns, rows, left=columns))
     wide = max(map(len, found), default=0)
     for name, mine in found.items():

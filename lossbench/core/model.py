@@ -350,6 +350,7 @@ class Record:
     angles: Mapping[str, list[float | None]] = field(default_factory=dict)  # train, test: degrees by class
     geometry: Mapping[str, float | None] = field(default_factory=dict)  # the keys of GEOMETRY
     verification: Mapping[str, Any] = field(default_factory=dict)  # of `verification.Verification`, as JSON
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # measured on the test set, by name
     curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds per step, by loss
     features: Mapping[str, Any] | None = None  # at width 2: some test features, their labels, the class weights
@@ -391,6 +392,7 @@ class Record:
             "angles": dict(self.angles),
             "geometry": dict(self.geometry),
             "verification": dict(self.verification),
+            "metrics": dict(self.metrics),
             "curve": [dict(point) for point in self.curve],
             "rounds": dict(self.rounds),
             "features": self.features,
@@ -405,7 +407,7 @@ class Record:
     def from_json(cls, data: Mapping[str, Any]) -> Record:
         names = ("status", "error", "correct", "total", "seconds", "bytes", "angles", "geometry", "verification")
         fields = {name: data[name] for name in (*names, "features", "rounds", "timing", "environment", "digest")}
-        fields["cause"] = data.get("cause")  # older records have none
+        fields |= {"cause": data.get("cause"), "metrics": data.get("metrics", {})}  # older records have none
         return cls(cell=Cell.from_json(data["plan"]), curve=tuple(data["curve"]), flags=tuple(data["flags"]), **fields)
 
 

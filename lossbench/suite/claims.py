@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from lossbench.core.errors import SuiteError, nearest
-from lossbench.core.format import VERIFICATION_METRICS, Claim
+from lossbench.core.format import Claim
 from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import label, parse_label
 from lossbench.core.model import Experiment, Spec
-from lossbench.metrics import ANGLES, METRICS, SCORES
+from lossbench.plugins.metrics import METRICS
 from lossbench.suite.format import ClaimText
 
 Path = Sequence[Any]
@@ -130,7 +130,8 @@ def without_class_weights(metric: str, loss: str) -> str:
 
 
 def _of_angles(claim: Claim) -> str | None:
-    return next((metric for metric in (claim.metric, claim.than_metric) if metric in ANGLES), None)
+    given = [metric for metric in (claim.metric, claim.than_metric) if metric is not None]
+    return next((metric for metric in given if METRICS[metric].needs_class_weights), None)
 
 
 def _means(written: str, spec: Spec) -> bool:
@@ -141,9 +142,10 @@ def _means(written: str, spec: Spec) -> bool:
 
 
 def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
-    _check_form(claim, path, names)
     for key in ("metric", "than_metric"):
-        _check_metric(getattr(claim, key), experiment, [*path, key], names)
+        if (metric := getattr(claim, key)) is not None:
+            _check_metric(metric, experiment, [*path, key], names)
+    _check_form(claim, path, names)
     if claim.width is not None and claim.width not in experiment.widths:
         widths = ", ".join(str(width) for width in experiment.widths)
         problem = f"experiment '{experiment.name}' has no width {claim.width!r}; known: {widths}"
@@ -160,7 +162,7 @@ def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) ->
     def named(key: str, written: str | None) -> str | None:
         return None if written is None else names.one_of(written, experiment.losses, [*path, key])
 
-    if claim.margin is None and claim.metric not in SCORES and any(getattr(claim, key) for key in MARGINS):
+    if claim.margin is None and not METRICS[claim.metric].is_score and any(getattr(claim, key) for key in MARGINS):
         unit = METRICS[claim.metric].unit or "the metric's own unit"
         problem = f"needs the key 'margin': how many {unit} of '{claim.metric}' count as no difference"
         raise names.fail(path, problem)
@@ -246,18 +248,18 @@ def _check_form(claim: Claim, path: Path, names: Names) -> None:
             raise names.fail([*path, "than_metric"], problem)
 
 
-def _check_metric(metric: str | None, experiment: Experiment, path: Path, names: Names) -> None:
+def _check_metric(metric: str, experiment: Experiment, path: Path, names: Names) -> None:
+    if metric not in METRICS:
+        raise names.fail(path, f"unknown metric '{metric}'; {nearest(metric, METRICS)}")
     if metric == "step_seconds" and not experiment.timing:
         problem = f"experiment '{experiment.name}' has no timing cells, which measure 'step_seconds'"
         raise names.fail(path, problem)
-    if metric in VERIFICATION_METRICS and experiment.task != "verification":
-        problem = f"experiment '{experiment.name}' is not a verification, which measures '{metric}'"
-        raise names.fail(path, problem)
-    if metric == "angle" and experiment.task == "verification":
+    if experiment.task not in METRICS[metric].tasks:
         problem = (
-            f"experiment '{experiment.name}' is a verification: the classes of its test images have no class weights"
+            f"experiment '{experiment.name}' is not a {' or '.join(METRICS[metric].tasks)}, which measures '{metric}'"
         )
-        raise names.fail(path, f"{problem}; did you mean 'angle_train'?")
+        hint = "; its test classes have no class weights, did you mean 'angle_train'?" if metric == "angle" else ""
+        raise names.fail(path, problem + hint)
 
 
 def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> Claim:

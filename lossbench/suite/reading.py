@@ -15,6 +15,7 @@ from lossbench.core.format import Claim, NamedText, Protocol, PublishedText
 from lossbench.core.labels import label, parse_label
 from lossbench.core.model import Budget, Experiment, Spec, Suite, SuiteInfo, Warm
 from lossbench.core.values import flaw
+from lossbench.plugins.metrics import METRICS
 from lossbench.plugins.registry import Kind, OptionError, Registry
 from lossbench.suite.claims import check_variants, each, first_repeated, meaning, relabelled, resolved, twice
 from lossbench.suite.explain import validate
@@ -440,6 +441,8 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     named: tuple[tuple[str, Kind], ...] = (("dataset", "dataset"), ("backbone", "backbone"), ("losses", "loss"))
     for key, kind in named:
         partial["properties"][key]["description"] = f"a {kind}: {', '.join(registry.names(kind))}"
+    for key in ("metric", "than_metric"):
+        definitions["ClaimText"]["properties"][key]["enum"] = [*METRICS, *([None] if key == "than_metric" else [])]
     reference = {"$ref": "#/$defs/Experiment"}
     top["properties"]["defaults"] |= {"additionalProperties": False, **reference}
     top["properties"]["experiment"]["items"] = {**reference, "required": ["name"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,11 +10,8 @@ import scipy.stats
 from conftest import SMALL
 from synthetic import Truth, common, noise, write_run
 
-from lossbench.analysis.points import converged_at
 from lossbench.analysis.results import analyse
 from lossbench.core.errors import SuiteError
-from lossbench.core.format import Metric
-from lossbench.metrics import METRICS
 
 GRID = (
     SMALL.replace('"w_softmax"]', '{ name = "w_softmax", alpha = [0.5, 1.0, 1.5, 2.0] }, "center"]')
@@ -222,19 +218,6 @@ def test_a_trend_of_which_too_little_was_run_is_undecided(tmp_path, read_suite):
     frame = analyse([write_run(suite, tmp_path, lambda cell: truth(cell) if cell.width == 8 else None)]).claims
     assert list(frame["verdict"]) == ["supported", "undecided"]  # alpha varies at every width
     assert frame["evidence"][1] == "only 1 values of width were run"
-
-
-@pytest.mark.parametrize(
-    ("losses", "step"),
-    [([4, 3, 2, 1.2, 1], 4), ([1, 0.5, 0.1], 3), ([1, 2, 3], None), ([1.0], None), ([], None), ([2, 1, 1.5], 2)],
-)
-def test_a_cell_has_converged_when_its_loss_has_gone_nine_tenths_of_its_way_down(losses, step):
-    found = converged_at([{"step": number, "loss": loss} for number, loss in enumerate(losses, 1)])
-    assert (math.isnan(found) and step is None) or found == step
-
-
-def test_every_metric_of_the_schema_can_be_read():
-    assert set(get_args(Metric)) == set(METRICS)
 
 
 def one_sided(sample, bound) -> float:

@@ -19,6 +19,7 @@ from kit.suites import ANY, NOTE
 
 from lossbench import api
 from lossbench.core.errors import DataError
+from lossbench.core.files import locked
 from lossbench.data.download import fetch, reach
 from lossbench.data.download.sources import SOURCES, File
 from lossbench.plan.job import Job, prepare
@@ -243,7 +244,8 @@ def test_an_archive_put_there_by_hand_needs_no_network(suite, tmp_path, publish,
 def test_a_run_waits_for_another_that_fetches_into_the_same_folder(tmp_path, publish):
     publish("mnist")
     folder = tmp_path / "data"
-    with fetch._alone(folder, wait=False):
+    folder.mkdir()
+    with locked(folder, folder=True):
         waiting = threading.Thread(target=fetch.get, args=(SOURCES["mnist"], folder), kwargs={"wait": True})
         waiting.start()
         time.sleep(0.3)
