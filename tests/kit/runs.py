@@ -35,17 +35,19 @@ def results(folder: Path) -> dict[str, dict]:
     return {key: result(record) for key, record in records(folder).items()}
 
 
+# A Ctrl-C reaches these processes also where whoever started the tests ignores SIGINT, as `nohup … &` does.
+INTERRUPTIBLE = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+
+
 def ran(folder: Path, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """`lossbench …` in a folder, from its start to its end."""
-    run = started(folder, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-    stdout, stderr = run.communicate(timeout=240)
-    return subprocess.CompletedProcess(arguments, run.returncode, stdout, stderr)
+    read = {"capture_output": True, "text": True, "timeout": 240, "check": False}
+    return subprocess.run(command(*arguments), cwd=folder, **INTERRUPTIBLE, **read, **options)
 
 
 def started(folder: Path, *arguments: str | Path, **options: Any) -> subprocess.Popen:
-    """`lossbench …` as a process that a Ctrl-C reaches, also where whoever started the tests ignores SIGINT."""
-    interruptible = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    return subprocess.Popen(command(*arguments), cwd=folder, **interruptible, **options)
+    """`lossbench …` in a folder, still running."""
+    return subprocess.Popen(command(*arguments), cwd=folder, **INTERRUPTIBLE, **options)
 
 
 def processes_of(folder: Path) -> list[int]:
