@@ -41,8 +41,8 @@ INTERRUPTIBLE = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_D
 
 def ran(folder: Path, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """`lossbench …` in a folder, from its start to its end."""
-    read = {"capture_output": True, "text": True, "timeout": 240, "check": False}
-    return subprocess.run(command(*arguments), cwd=folder, **INTERRUPTIBLE, **read, **options)
+    read = {"capture_output": True, "text": True, "timeout": 240}
+    return subprocess.run(command(*arguments), cwd=folder, check=False, **INTERRUPTIBLE, **read, **options)
 
 
 def started(folder: Path, *arguments: str | Path, **options: Any) -> subprocess.Popen:
