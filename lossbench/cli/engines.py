@@ -1,4 +1,4 @@
-"""The options of `lossbench run` that say where cells run."""
+"""The options of `lossbench run` that choose where cells run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ OPTIONS = (
         show_default=True,
         help="Run cells on this machine, or on a Ray cluster.",
     ),
-    click.option("--address", metavar="HOST:PORT", help="The Ray cluster [$RAY_ADDRESS, else one started here]."),
+    click.option("--address", metavar="HOST:PORT", help="The Ray cluster [$RAY_ADDRESS, else a new local one]."),
     click.option(
         "--cpus-per-cell",
         type=click.FloatRange(min=0, min_open=True),
         metavar="N",
-        help="CPUs that Ray gives a cell [its threads].",
+        help="CPUs that Ray reserves per cell [its threads].",
     ),
     click.option(
         "--gpus-per-cell",
         type=click.FloatRange(min=0),
         metavar="N",
-        help="GPUs that Ray gives a cell, such as 0.5 [0].",
+        help="GPUs that Ray reserves per cell, such as 0.5 [0].",
     ),
 )
 
@@ -39,7 +39,7 @@ def engine_options(command: Any) -> Any:
 
 
 def engine_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Take what `api.run` wants to know of the engine out of the options of a command."""
+    """The engine parameters of `api.run`, taken out of the options of a command."""
     special = dict.fromkeys(name for entry in ENGINES.values() for name in entry.options)
     chosen = {name: options.pop(name) for name in ("engine", *special)}
     for name in special:

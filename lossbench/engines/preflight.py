@@ -47,7 +47,7 @@ def preflight(
 
     def tried(kind: Kind, spec: Spec, sizes: tuple[Any, ...], attempt: Callable[[], Any]) -> Any:
         """What `attempt` returns, made once for each plugin and sizes; None and a problem if it fails."""
-        key = (kind, spec.label, *sizes)
+        key = (kind, spec.meaning(), *sizes)
         if key not in results:
             name = f"{spec.where}: {kind} '{spec.label}'"
             begin(name)
@@ -63,7 +63,7 @@ def preflight(
         load = partial(load_dataset, cell.dataset.name, data=data, registry=registry, **cell.dataset.options)
         dataset = tried("dataset", cell.dataset, (cell.classes,), load)
         if dataset is not None:
-            sizes = (cell.width, cell.dataset.label, cell.classes)
+            sizes = (cell.width, cell.dataset.meaning(), cell.classes)
             tried("backbone", cell.backbone, sizes, partial(_try_backbone, cell, registry, dataset))
         for spec in [*cell.losses, *([cell.warm.loss] if cell.warm else [])]:
             tried("loss", spec, (cell.width, cell.classes), partial(_try_loss, spec, cell, registry, needed or {}))

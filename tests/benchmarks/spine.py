@@ -18,12 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lossbench import api, data
+from lossbench import data
 from lossbench.engines import scheduler
 from lossbench.engines.local import Local
 from lossbench.engines.protocol import Resources, Setting
 from lossbench.engines.servers import Servers
 from lossbench.plan import cells as plan
+from lossbench.plan.job import with_data
 from lossbench.plugins.registry import Registry
 from lossbench.store.records import Store
 from lossbench.suite import reading as suite
@@ -52,7 +53,7 @@ TIMM = '{ name = "timm", model = "resnet10t" }'
 
 def planned(registry: Registry, seeds: int, steps: int, backbone: str = CNN):
     text = SUITE.format(seeds=seeds, steps=steps, backbone=backbone)
-    parsed = api.with_data(suite.parse(text, "cost.toml", registry, lambda spec: 10), registry, data.data_folder())
+    parsed = with_data(suite.parse(text, "cost.toml", registry, lambda spec: 10), registry, data.data_folder())
     return parsed, plan.plan(parsed)
 
 

@@ -10,6 +10,7 @@ import pytest
 from conftest import SMALL, alive, write_loss
 
 from lossbench import api
+from lossbench.core.files import locked
 from lossbench.core.model import Cell, result
 from lossbench.engines.ray import node
 from lossbench.plugins.registry import Registry
@@ -185,7 +186,7 @@ def test_the_folders_of_the_killed_are_cleared_away_and_those_of_the_living_are_
         (folder / "file").write_text("x")
         if folder != names["young"]:
             os.utime(folder, (0, 0))
-    with node._locked(names["busy"]), node._scratch() as mine:
+    with locked(names["busy"], folder=True), node._scratch() as mine:
         kept = {names["young"], names["busy"], scratch / "lossbench-data-x", mine}
         assert set(scratch.iterdir()) == kept
     assert not mine.exists()

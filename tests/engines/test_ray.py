@@ -216,7 +216,7 @@ def test_a_driver_that_is_killed_loses_nothing(tmp_path, cluster):
     before = results(out)
     resumed = ran(tmp_path, *arguments, "--out", "killed")
     assert resumed.returncode == 0, resumed.stderr
-    assert f"8 cells, {len(before)} already there" in resumed.stderr
+    assert f"8 cells, {len(before)} already done" in resumed.stderr
     assert before.items() <= results(out).items()
     assert results(out) == locally(suite)
     assert any("resumed" in record["flags"] for record in records(out).values())
@@ -235,7 +235,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, cluster):
     os.killpg(driver.pid, signal.SIGINT)
     _, stderr = driver.communicate(timeout=60)
     assert driver.returncode == 130
-    assert "the same command goes on from here" in stderr and "Traceback" not in stderr
+    assert "the same command continues from here" in stderr and "Traceback" not in stderr
     pids = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
     wait_until(lambda: not any(map(alive, pids)), 20)
 

@@ -77,7 +77,7 @@ def test_damaged_and_foreign_files_are_named_set_aside_and_made_again(copied):
 def test_force_trains_again_and_comes_to_the_same(copied):
     before = results(copied / "runs/small")
     forced = ran(copied, "run", "suite.toml", "--no-report", "--force", "-l", "w_softmax", "-j", "1")
-    assert "already there, " in forced.stderr and "0 already there" in forced.stderr
+    assert "0 already done" in forced.stderr
     assert results(copied / "runs/small") == before
     assert len(list((copied / "runs/small/set_aside").iterdir())) >= 2
 
@@ -101,7 +101,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     os.killpg(run.pid, signal.SIGINT)
     _, stderr = run.communicate(timeout=60)
     assert run.returncode == 130, stderr
-    assert "the same command goes on from here" in stderr
+    assert "the same command continues from here" in stderr
     assert "Traceback" not in stderr
     wait_until(lambda: not processes_of(tmp_path), 20)
 
