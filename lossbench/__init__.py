@@ -16,8 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lossbench.api import RunResult, create_backbone, create_loss, load_dataset, load_records, run
-    from lossbench.engines.local import Event
+    from lossbench.api import Event, RunResult, create_backbone, create_loss, load_dataset, load_records, run
 
 __all__ = ["Event", "RunResult", "create_backbone", "create_loss", "load_dataset", "load_records", "run"]
 
@@ -29,7 +28,7 @@ except PackageNotFoundError:  # a checkout that was never installed
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("lossbench.engines.local" if name == "Event" else "lossbench.api"), name)
+        return getattr(import_module("lossbench.api"), name)
     raise AttributeError(f"module 'lossbench' has no attribute {name!r}")
 
 

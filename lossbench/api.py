@@ -11,10 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lossbench.core.errors import DataError, LossbenchError, RunError, StoreError, SuiteError, nearest
+from lossbench import engines
+from lossbench.core.errors import DataError, SuiteError
 from lossbench.core.model import Cell
 from lossbench.data import load_dataset
-from lossbench.engines import available_cores
+from lossbench.engines import available_cores, scheduler
+from lossbench.engines.protocol import Engine, Limits, Resources, Setting
+from lossbench.engines.scheduler import Event
+from lossbench.engines.servers import Servers
 from lossbench.plan import job
 from lossbench.plan.cells import training_steps
 from lossbench.plan.job import Job
@@ -32,13 +36,21 @@ if TYPE_CHECKING:
     from lossbench.data.cache import Progress
     from lossbench.data.download.fetch import Progress as Transfer
     from lossbench.data.download.supply import Download
-    from lossbench.engines.local import Event
-    from lossbench.engines.servers import Servers
     from lossbench.plan.choose import Choice
     from lossbench.plan.forecast import Forecast
     from lossbench.report import Report
 
-__all__ = ["Job", "RunResult", "create_backbone", "create_loss", "load_dataset", "load_records", "prepare", "run"]
+__all__ = [
+    "Event",
+    "Job",
+    "RunResult",
+    "create_backbone",
+    "create_loss",
+    "load_dataset",
+    "load_records",
+    "prepare",
+    "run",
+]
 
 FORECAST_STEPS = 50_000  # longer runs begin with a forecast
 HOUR = 3600
@@ -78,13 +90,11 @@ def prepare(
 
 def predict(job: Job, cells: list[Cell], jobs: int | None = None, servers: Servers | None = None) -> Forecast:
     """How long these cells will take, from a few real steps of every kind among them."""
-    from lossbench.engines import local
-    from lossbench.engines.servers import serving
     from lossbench.plan.forecast import forecast, kinds
 
     known = job.measurable(cells)
-    with serving(job.registry) if servers is None else contextlib.nullcontext(servers) as started:
-        costs = local.probe(started, kinds(known), job.registry, job.data) if known else []
+    with contextlib.closing(Servers(job.registry)) if servers is None else contextlib.nullcontext(servers) as started:
+        costs = started.probe(kinds(known), job.data) if known else []
     return forecast(cells, costs, jobs or available_cores())
 
 
@@ -149,7 +159,8 @@ def run(
         notify      called with sentences for people
         on_prepare, on_fetch    follow datasets that are being prepared or downloaded
     """
-    _check_engine(engine, address)
+    chosen = engines.create(engine, Resources(jobs, address, cpus_per_cell, gpus_per_cell))
+    chosen.check()
     if shard:
         reports = None
     if reports is not None:
@@ -158,7 +169,7 @@ def run(
     planned = job.prepare(
         suite,
         Selection(profile, data, plugins, losses, datasets, backbones, widths, seeds, shard, fetch),
-        gpu=gpus_per_cell > 0 if engine == "ray" else None,
+        gpu=chosen.gpu,
         get=partial(_get, notify, on_fetch),
         on_choice=said.choice,
         progress=said.prepared,
@@ -166,20 +177,26 @@ def run(
     said.ready(planned)
     store = Store(out or Path("runs") / planned.suite.info.name)
     records = _sound_records(store, said.say)
+    setting = Setting(
+        store,
+        planned.registry,
+        planned.data,
+        Servers(planned.registry),
+        Limits(timeout, memory, checkpoint),
+        data_given=bool(data),
+        notify=said.say,
+    )
 
     def train(job: Job, todo: list[Cell]) -> None:
-        redo = frozenset(cell.key for cell in todo if cell.key in records)
-        asked = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
-        how: dict[str, Any] = {"on_event": _with_notices(on_event, notify), "timeout": timeout, "memory": memory}
-        how |= {"checkpoint": checkpoint, "fail_fast": fail_fast, "redo": redo}
-        with said.anyway(job), _engine(engine, job, todo, address, said.say, asked, timeout) as started:
+        rules = scheduler.Rules(timeout, fail_fast, redo=frozenset(cell.key for cell in todo if cell.key in records))
+        with said.anyway(job), _opened(chosen, job, todo, setting):
             if said.waits or training_steps(todo) > FORECAST_STEPS:
-                expects = predict(job, [*todo, *job.following()], started.size, started.servers)
+                expects = predict(job, [*todo, *job.following()], chosen.size(), setting.servers)
                 said.expected(job, _opening(job, expects))
             store.prepare(job.suite, job.cells)
             store.sweep_staging()
             on_start(job, todo)
-            started.execute(todo, store, data_given=bool(data), **how)
+            scheduler.execute(todo, chosen, store, rules, _with_notices(on_event, notify), notify)
 
     # The defaults, the trials, and the tuned cells that earlier trials decided. Forced trials may decide otherwise.
     first = planned if force else planned.tuned(records)
@@ -305,75 +322,19 @@ def _get(
         raise
 
 
-@dataclass(frozen=True)
-class _Engine:
-    """Where cells will run: preloaded processes here and, if asked for, a Ray cluster."""
-
-    job: Job
-    servers: Servers
-    cluster: Any  # None: this machine
-    jobs: int | None
-
-    @property
-    def size(self) -> int:
-        """How many cells run at once."""
-        return self.jobs or (self.cluster.size() if self.cluster else available_cores())
-
-    def execute(self, todo: list[Cell], store: Store, *, data_given: bool, **how: Any) -> None:
-        from lossbench.engines import local
-        from lossbench.engines.ray import engine as ray
-
-        how |= {"registry": self.job.registry, "data": self.job.data}
-        try:
-            if self.cluster:
-                ray.execute(todo, store, self.cluster, jobs=self.jobs, data_given=data_given, **how)
-            else:
-                local.execute(todo, store, self.servers, jobs=self.size, **how)
-        except StoreError as error:
-            raise RunError(str(error)) from error
-
-
 @contextlib.contextmanager
-def _engine(
-    name: str,
-    job: Job,
-    todo: list[Cell],
-    address: str | None,
-    notify: Callable[[str], None],
-    asked: dict[str, Any],
-    timeout: float | None,
-) -> Iterator[_Engine]:
-    """The engine for these cells, started; SuiteError when a plugin of theirs is not sound."""
-    from lossbench.engines import local
-    from lossbench.engines.ray import engine as ray
-    from lossbench.engines.servers import serving
-
-    with contextlib.ExitStack() as engines:
-        if name == "local":
-            local.gpu_places(todo)
-        on_ray = ray.connected(address, todo, notify=notify, **asked)
-        cluster = engines.enter_context(on_ray) if name == "ray" else None
-        servers = engines.enter_context(serving(job.registry))
+def _opened(engine: Engine, job: Job, todo: list[Cell], setting: Setting) -> Iterator[None]:
+    """An engine that is ready for these cells; SuiteError when one of their plugins is not sound."""
+    with contextlib.closing(setting.servers) as servers, engine.open(todo, setting):
         needed = of_angles(job.suite.info.claims, [spec for cell in todo for spec in cell.losses])
-        limit = max(local.STEP_SECONDS, timeout or 0)
-        if problems := local.preflight(servers, todo, job.registry, job.data, needed, limit):
+        if problems := servers.preflight(todo, setting.data, needed, setting.limits.timeout or 0):
             raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
-        yield _Engine(job, servers, cluster, asked["jobs"])
+        yield
 
 
 def finished(cell: Cell, status: str) -> bool:
     """Whether a cell needs no further attempt. A trial that diverged is finished: its setting is not chosen."""
     return status == "done" or (cell.kind == "trial" and status == "diverged")
-
-
-def _check_engine(engine: str, address: str | None) -> None:
-    """Refuse an engine that is not there before anything else is done."""
-    from lossbench.engines.ray import engine as ray
-
-    if engine == "ray":
-        ray.check(address)
-    elif engine != "local":
-        raise LossbenchError(f"there is no engine '{engine}'; {nearest(engine, ('local', 'ray'))}")
 
 
 def _opening(job: Job, expected: Forecast) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-ONLY_RAY = ("address", "cpus_per_cell", "gpus_per_cell")
+from lossbench.engines import ENGINES
 
 OPTIONS = (
     click.option(
         "--engine",
-        type=click.Choice(["local", "ray"]),
+        type=click.Choice(list(ENGINES)),
         default="local",
         show_default=True,
         help="Run cells on this machine, or on a Ray cluster.",
@@ -40,9 +40,10 @@ def engine_options(command: Any) -> Any:
 
 def engine_of(options: dict[str, Any]) -> dict[str, Any]:
     """The engine parameters of `api.run`, taken out of the options of a command."""
-    chosen = {name: options.pop(name) for name in ("engine", *ONLY_RAY)}
-    if chosen["engine"] != "ray":
-        for name in ONLY_RAY:
-            if chosen[name] is not None:
-                raise click.UsageError(f"--{name.replace('_', '-')} needs --engine ray.")
+    special = dict.fromkeys(name for entry in ENGINES.values() for name in entry.options)
+    chosen = {name: options.pop(name) for name in ("engine", *special)}
+    for name in special:
+        if chosen[name] is not None and name not in ENGINES[chosen["engine"]].options:
+            those = " or ".join(engine for engine, entry in ENGINES.items() if name in entry.options)
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --engine {those}.")
     return {name: value for name, value in chosen.items() if value is not None}

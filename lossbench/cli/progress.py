@@ -13,7 +13,7 @@ from lossbench.core.errors import last_line
 from lossbench.core.model import Cell
 
 if TYPE_CHECKING:
-    from lossbench.engines.local import Event
+    from lossbench.engines.scheduler import Event
     from lossbench.plan.job import Job
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lossbench.data.download.sources import Source
     from lossbench.plan.forecast import Forecast
     from lossbench.plan.job import Job
-    from lossbench.plugins.check import Finding
+    from lossbench.plugins.check.finding import Finding
     from lossbench.report import Report
     from lossbench.store.records import Store
 

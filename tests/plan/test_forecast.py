@@ -108,10 +108,10 @@ def test_cells_that_want_a_gpu_get_one_each_and_none_is_one_sentence(read_suite,
     cells = plan(read_suite(SMALL + 'device = "cuda"\n'))
     monkeypatch.setattr(gpus, "visible", list)
     with pytest.raises(LossbenchError, match='device = "cuda", but this machine has no GPU'):
-        local.gpu_places(cells, 1)
+        local.gpus_for(cells)
     monkeypatch.setattr(gpus, "visible", lambda: ["0", "3"])
-    assert local.gpu_places(cells, 2) == ["0", "3", "0", "3"]
-    assert local.gpu_places(plan(read_suite(SMALL)), 2) == []
+    assert local.gpus_for(cells) == ["0", "3"]
+    assert local.gpus_for(plan(read_suite(SMALL))) == []
 
 
 def test_a_cell_sees_the_gpu_it_was_given_and_no_other(tmp_path, lossbench):
