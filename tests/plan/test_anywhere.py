@@ -16,13 +16,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 from conftest import SMALL, command
-from test_datasets import write_cifar, write_mnist
-from test_download import HASTE, Server
+from kit.layouts import write_cifar, write_mnist
+from kit.publisher import HASTE, Server
 
 from lossbench import api
 from lossbench.core.errors import DataError, SuiteError
 from lossbench.core.files import locked
-from lossbench.data.download import fetch, reach
+from lossbench.data.download import fetch, http
 from lossbench.data.download.sources import SOURCES, File
 from lossbench.plan.cells import plan
 from lossbench.plan.choose import Needs, Situation, choose
@@ -292,7 +292,7 @@ def test_without_network_an_explicit_profile_has_nothing_to_run(suite, tmp_path)
     told = in_the_woods(tmp_path, "run", "any.toml", "--profile", "cpu")
     assert time.monotonic() - started < 60
     assert told.returncode == 2
-    assert len(told.stderr.splitlines()) == 1 and "mnist is not there" in told.stderr
+    assert len(told.stderr.splitlines()) == 1 and "mnist is not available" in told.stderr
 
 
 # Reaching publishers
@@ -301,7 +301,7 @@ def test_without_network_an_explicit_profile_has_nothing_to_run(suite, tmp_path)
 def test_a_name_that_does_not_resolve_and_a_closed_port_answer_at_once():
     files = {"a": File("a", ("http://no-such-host.invalid/x", "http://127.0.0.1:1/x"), 1, "")}
     started = time.monotonic()
-    reasons = reach.unreachable(files, seconds=30)
+    reasons = http.unreachable(files, seconds=30)
     assert time.monotonic() - started < 15
     assert reasons.keys() == {"a"} and "cannot be reached" in reasons["a"]
 
@@ -313,14 +313,14 @@ def test_silent_publishers_take_a_few_seconds_together(server):
         server.bodies["good"] = b"abc"
         files["good"] = File("x", (address, server.address("good")), 3, "")
         started = time.monotonic()
-        reasons = reach.unreachable(files, seconds=1)
+        reasons = http.unreachable(files, seconds=1)
         assert time.monotonic() - started < 4
     assert reasons.keys() == {str(number) for number in range(8)}
     assert all("sent nothing for 1 s" in why for why in reasons.values())
 
 
 def test_a_publisher_that_refuses_is_not_reachable(server):
-    assert "404" in reach.unreachable({"a": File("a", (server.address("none"),), 1, "")})["a"]
+    assert "404" in http.unreachable({"a": File("a", (server.address("none"),), 1, "")})["a"]
 
 
 # Local data
@@ -332,8 +332,8 @@ def test_with_local_data_cpu_is_chosen_and_what_is_missing_is_not_run(suite, tmp
     assert done.returncode == 1  # two experiments were not run
     first = done.stderr.splitlines()[0]
     assert first.startswith(f"lossbench: profile cpu: no GPU; data in {tmp_path / 'data'}. This will take about ")
-    assert "not run: pictures: cifar10 is not there" in done.stderr
-    assert "not run: faces: casia_webface is not there" in done.stderr
+    assert "not run: pictures: cifar10 is not available" in done.stderr
+    assert "not run: faces: casia_webface is not available" in done.stderr
     assert re.search(r"numbers +4", lossbench("status", "any").stdout)
 
 
@@ -417,7 +417,7 @@ def test_plan_fetches_nothing_and_says_what_would_be(suite, tmp_path, publish, s
 
 def test_any_suite_fetches_what_it_lacks_unless_told_not_to(suite, tmp_path, publish, server):
     publish("mnist")
-    with pytest.raises(DataError, match="mnist is not there"):
+    with pytest.raises(DataError, match="mnist is not available"):
         ran(suite, tmp_path, profile="cpu", fetch=False)
     assert server.ranges == []
     result, said = ran(suite, tmp_path, profile="cpu")
