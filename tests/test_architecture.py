@@ -51,13 +51,13 @@ def room_of(module: str) -> str:
     return module.partition(".")[0]
 
 
-PENDING = pytest.mark.xfail(reason="analysis and metrics are being taken apart", strict=True)
+PENDING = pytest.mark.xfail(reason="analysis is being taken apart", strict=True)
 
 
 @pytest.mark.parametrize(
     "module",
     [
-        pytest.param(name, marks=PENDING if name in ("analysis.claims", "suite.claims") else ())
+        pytest.param(name, marks=PENDING if name == "analysis.claims" else ())
         for name in MODULES
         if room_of(name) in ROOMS
     ],

@@ -13,7 +13,7 @@ from lossbench import stats
 from lossbench.analysis.claims_along import sides, trend, unchanged
 from lossbench.analysis.claims_pair import NOT_RUN, Row, pair, points_of
 from lossbench.core.format import Claim
-from lossbench.metrics import METRICS
+from lossbench.plugins.metrics import METRICS
 from lossbench.report.blocks import Place
 from lossbench.suite.claims import GRID, covers
 

@@ -22,7 +22,7 @@ from lossbench.analysis.claims_pair import (
 )
 from lossbench.analysis.points import Point
 from lossbench.core.format import Claim
-from lossbench.metrics import METRICS
+from lossbench.plugins.metrics import METRICS
 from lossbench.suite.claims import GRID, variants
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import scipy.special
 from lossbench import stats
 from lossbench.analysis.points import Contrast, Point, contrast, paired_values, time_contrast
 from lossbench.core.format import Claim
-from lossbench.metrics import METRICS, SCORES
+from lossbench.plugins.metrics import METRICS, SCORES
 from lossbench.suite.claims import covers
 
 if TYPE_CHECKING:

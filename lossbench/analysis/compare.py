@@ -12,7 +12,7 @@ import pandas as pd
 from lossbench.analysis.points import POINT, Place, contrast, paired_values
 from lossbench.analysis.results import Results, analyse, decide, frame_of
 from lossbench.core.errors import StoreError
-from lossbench.metrics import METRICS, SCORES
+from lossbench.plugins.metrics import METRICS, SCORES
 
 COLUMNS = [
     *("experiment", "metric", "loss", "n", "before", "after", "delta", "low", "high", "p", "p_holm", "tost_p"),

@@ -9,13 +9,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lossbench import stats
-from lossbench.metrics import METRICS, SCORES
+from lossbench.plugins.metrics import METRICS
 
 POINT = ["experiment", "dataset", "backbone", "classes", "width"]
-CONVERGED = 0.9  # the share of the training loss's whole way down at which a cell counts as converged
-
-# Percent that one test example, or of verification one pair of the half that are of one class, is of a metric.
-STEPPED = {name: 100.0 if name == "accuracy" else 200.0 for name in SCORES if name != "auc"}
 
 Place = tuple[Any, ...]  # the values of POINT, and a label
 Point = Mapping[str, Any]
@@ -70,9 +66,7 @@ class Measured:
         if metric == "steps_to_converge":
             return max((self.spacing.get(key, 0.0) for key in keys), default=0.0)
         most = max((self.totals[key] for key in keys), default=0.0)
-        if metric not in STEPPED or not most > 0:
-            return 0.0
-        return STEPPED[metric] / most
+        return METRICS[metric].step / most if most > 0 else 0.0
 
 
 def paired_values(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[list[float], list[float]]:
@@ -116,15 +110,3 @@ def time_contrast(a: Sequence[float], b: Sequence[float], margin: float | None =
         logs = [math.log(value) for value in a], [math.log(value) for value in b]
         tost_p = stats.tost(*logs, math.log1p(margin / 100))
     return Contrast(ratio.n, delta, low, high, ratio.p, ratio.dz, tost_p, "%", math.nan, ratio.sd)
-
-
-def converged_at(curve: Sequence[Mapping[str, float]]) -> float:
-    """The first recorded step at which the training loss has gone 90 % of its way from the first point to the lowest.
-
-    A share of each curve's own way, since losses with a margin start and end elsewhere; NaN where it never falls.
-    """
-    losses = [point["loss"] for point in curve]
-    if len(losses) < 2 or not min(losses) < losses[0]:
-        return math.nan
-    goal = losses[0] - CONVERGED * (losses[0] - min(losses))
-    return float(next(point["step"] for point in curve if point["loss"] <= goal))

@@ -22,17 +22,15 @@ from lossbench.analysis.points import (
     Measured,
     Point,
     contrast,
-    converged_at,
     paired_values,
     place,
     points,
     time_contrast,
 )
 from lossbench.core.errors import StoreError
-from lossbench.core.format import VERIFICATION_METRICS
 from lossbench.core.geometry import minimum_width
-from lossbench.core.model import GEOMETRY, Cell, Outline
-from lossbench.metrics import METRICS, SCORES
+from lossbench.core.model import GEOMETRY, Cell, SuiteInfo
+from lossbench.plugins.metrics import COMPARED, METRICS, SCORES, columns
 from lossbench.store.records import Plan, Store, tabulated
 
 if TYPE_CHECKING:
@@ -40,8 +38,11 @@ if TYPE_CHECKING:
     from lossbench.analysis.warnings import Threat
 
 # Columns whose means over seeds the tables show.
-MEANS = ("angle_train", "angle_test", *GEOMETRY, *VERIFICATION_METRICS, "steps_to_converge")
-COMPARED = ("accuracy", "angle", *VERIFICATION_METRICS)  # with the baseline, wherever they were measured
+MEANS = tuple(
+    name
+    for name in dict.fromkeys(["angle_train", "angle_test", *GEOMETRY, *columns("test"), *columns("record")])
+    if name != "accuracy" and not name.startswith("bytes_")  # these have columns of their own
+)
 BULKY = ("curve", "angles", "features", "rounds", "timing", "environment", "error", "cause")  # of a record, in no table
 
 COMPARISON_COLUMNS = [
@@ -55,7 +56,7 @@ COMPARISON_COLUMNS = [
 class Results:
     """Everything the report says, before it is put into words."""
 
-    outline: Outline
+    outline: SuiteInfo
     runs: tuple[str, ...]
     cells: tuple[Cell, ...]
     records: pd.DataFrame  # one row a planned cell with a record
@@ -311,7 +312,7 @@ def analyse(runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None
         raise StoreError(f"these runs are of different suites ({', '.join(names)}); report them one by one")
     merged = {(cell.experiment, cell.label, cell.key): cell for group in cells for cell in group}
     trained = (cell for cell in merged.values() if cell.kind != "warm")  # trials have warm starts of their own
-    places = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed) for cell in trained)
+    places = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed, cell.trial) for cell in trained)
     if twice := next((place for place, count in places.items() if count > 1), None):
         raise StoreError(
             f"these runs have different cells for {twice[1]} of experiment '{twice[0]}' (another profile or version of "
@@ -326,7 +327,6 @@ def analyse(runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None
         records |= {key: record for key, record in sound.items() if records.get(key, record)["status"] != "done"}
         records = {**sound, **records}
     frame = tabulated(list(merged.values()), records)
-    frame = frame.assign(steps_to_converge=[converged_at(curve) for curve in frame["curve"]])
     return Results(outlines[0], tuple(str(run) for run in runs), tuple(merged.values()), frame, damaged)
 
 

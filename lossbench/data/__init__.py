@@ -136,7 +136,9 @@ class _Form:
 
 def _done(plugin: Plugin, registry: Registry, job: dict[str, Any], progress: cache.Progress) -> Any:
     """Let a plugin load its data: a built-in one in this process, any other in a process of its own."""
-    return done_apart(plugin, job, progress) if plugin.built_in else apart.run(plugin, registry, job, progress)
+    if plugin.built_in:
+        return done_apart(plugin, job, progress)
+    return apart.run(done_apart, plugin, registry, job, progress)
 
 
 def done_apart(plugin: Plugin, job: Mapping[str, Any], progress: cache.Progress) -> Any:

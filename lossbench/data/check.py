@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from lossbench.core.errors import LossbenchError, MissingDataError
-from lossbench.data import apart, cache, data_folder
+from lossbench.data import apart, cache, data_folder, done_apart, done_apart
 from lossbench.data.dataset import Dataset
 from lossbench.plugins.check.finding import Finding
 from lossbench.plugins.registry import FOLDER, REQUIRED, Plugin, Registry
@@ -45,7 +45,7 @@ def check_dataset(plugin: Plugin, registry: Registry) -> list[Finding]:
 def _loaded(plugin: Plugin, registry: Registry, folder: Path) -> Dataset:
     own = {name: option.default for name, option in plugin.own.items()}
     job = {"task": "prepare", "root": str(data_folder().absolute()), "own": own, "folder": str(folder)}
-    apart.run(plugin, registry, job | {"size": None, "gray": False}, lambda name, done, total: None)
+    apart.run(done_apart, plugin, registry, job | {"size": None, "gray": False}, lambda name, done, total: None)
     dataset = cache.opened(folder)
     assert dataset
     return dataset

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from lossbench.core import files
 from lossbench.core.errors import StoreError
-from lossbench.core.format import VERIFICATION_METRICS
-from lossbench.core.model import GEOMETRY, Cell, Outline, Record, Suite
+from lossbench.core.model import GEOMETRY, LEDGER, SECONDS, Cell, Record, Suite, SuiteInfo
+from lossbench.plugins.metrics import METRICS, columns
 from lossbench.store.schema import parsed
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ RECORD_VERSION = 1
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a file in a zip archive
 CHECKSUM = b',\n "checksum": '  # the last field of record.json
 
-Plan = tuple[Outline, list[Cell]]  # what a report needs of a suite, and all cells of the suite
+Plan = tuple[SuiteInfo, list[Cell]]  # what a report needs of a suite, and all cells of the suite
 
 
 class Store:
@@ -68,7 +68,7 @@ class Store:
             with files.locked(self._claims / "folder", shared=True):
                 pass  # before anything trains: can files be locked here?
             planned = [cell.to_json() for cell in cells]
-            outline = replace(suite.outline, looks=self._looks(cells, suite.outline.profile))
+            outline = replace(suite.info, looks=self._looks(cells, suite.info.profile))
             plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
             files.write_atomically(self._place / "suite.toml", suite.text.encode())
             files.write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
@@ -106,7 +106,7 @@ class Store:
             plan = json.loads(files.content(self._place / path.name))
             if plan.get("version") != PLAN_VERSION:
                 raise StoreError(f"{path}: {_other_plan(plan.get('version'))}")
-            return Outline.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
+            return SuiteInfo.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
         except FileNotFoundError:
             raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
         except OSError as error:
@@ -267,9 +267,10 @@ def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     """The records of a run as a table, one row per planned cell that has a record.
 
     Columns: key, status, error, cause, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind,
-    correct, total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes),
-    those of GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, flags, options (a dict), and the curve,
-    angles, rounds and timing as recorded. A cell that two experiments share has one row in each.
+    trial, correct, total, accuracy (percent), seconds_*, bytes_*, angle_train and angle_test (degrees, mean over
+    classes), those of GEOMETRY, one per metric that has none of these (scores in percent), fingerprint, flags, options
+    (a dict), and the curve, angles, rounds and timing as recorded. A cell that two experiments share has one
+    row in each.
     """
     store = Store(run_dir)
     return tabulated(store.plan()[1], store.scan()[0])
@@ -283,35 +284,27 @@ def tabulated(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -
     return pandas.DataFrame(rows, columns=None if rows else list(_COLUMNS))
 
 
-_COLUMNS = [
-    *(
-        "key",
-        "status",
-        "error",
-        "cause",
-        "experiment",
-        "task",
-        "dataset",
-        "backbone",
-        "width",
-        "classes",
-        "loss",
-        "label",
-        "seed",
-        "kind",
-    ),
-    *("correct", "total", "accuracy", "seconds_train", "seconds_step_median", "bytes_fc", "bytes_classifier"),
-    *("bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test"),
-    *GEOMETRY,
-    *VERIFICATION_METRICS,
-    *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
-]
+SPLITS = ("train", "test")
+_COLUMNS = list(
+    dict.fromkeys(
+        [
+            *("key", "status", "error", "cause", "experiment", "task", "dataset", "backbone", "width", "classes"),
+            *("loss", "label", "seed", "kind", "trial", "correct", "total", "accuracy"),
+            *(f"seconds_{name}" for name in SECONDS),
+            *(f"bytes_{name}" for name in LEDGER),
+            *(f"angle_{split}" for split in SPLITS),
+            *GEOMETRY,
+            *columns("test"),
+            *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
+            *columns("record"),
+        ]
+    )
+)
 
 
 def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
-    angles = record["angles"]
-    known = {split: [angle for angle in angles.get(split, []) if angle is not None] for split in ("train", "test")}
     row = {
+        **dict.fromkeys(columns("test")),
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
         **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment")},
         "cause": record.get("cause"),  # older records have none
@@ -319,27 +312,27 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
         "rounds": _relabelled(record, cell, record["rounds"]),
         "timing": record["timing"] | {"phases": _relabelled(record, cell, record["timing"].get("phases", {}))},
         "label": cell.label,
-        **{f"seconds_{name}": record["seconds"].get(name) for name in ("train", "step_median")},
-        **{
-            f"bytes_{name.removeprefix('bytes_')}": record["bytes"].get(name.removeprefix("bytes_"))
-            for name in _COLUMNS
-            if name.startswith("bytes_")
-        },
-        **{f"angle_{split}": sum(values) / len(values) if values else None for split, values in known.items()},
-        **record["geometry"],
-        **_verified(record["verification"]),
+        **{f"seconds_{name}": record["seconds"].get(name) for name in SECONDS},
+        **{f"bytes_{name}": record["bytes"].get(name) for name in LEDGER},
+        **_before_metrics(record),
+        **{METRICS[name].column: value for name, value in record.get("metrics", {}).items() if name in METRICS},
+        **{metric.column: metric.measure(record) for metric in METRICS.values() if metric.source == "record"},
         "fingerprint": record["environment"].get("fingerprint"),
     }
     return {name: row[name] for name in _COLUMNS}
 
 
-def _verified(found: Mapping[str, Any]) -> dict[str, float | None]:
-    """The verification metrics in percent; None for a classification."""
-    if not found:
-        return dict.fromkeys(VERIFICATION_METRICS)
-    values = {"auc": found["auc"]["value"], "eer": found["eer"]["value"]}
-    values |= {f"tar@{rate['far']:g}": rate["value"] for rate in found["tar"]}
-    return {name: None if values[name] is None else 100 * values[name] for name in VERIFICATION_METRICS}
+def _before_metrics(record: Mapping[str, Any]) -> dict[str, float | None]:
+    """The columns of metrics from older fields: older records have no `metrics`."""
+    angles = {split: [angle for angle in record["angles"].get(split, []) if angle is not None] for split in SPLITS}
+    found = record["verification"]
+    shares = {"auc": found["auc"]["value"], "eer": found["eer"]["value"]} if found else {}
+    shares |= {f"tar@{rate['far']:g}": rate["value"] for rate in found.get("tar", ())}
+    return {
+        **{f"angle_{split}": sum(values) / len(values) if values else None for split, values in angles.items()},
+        **record["geometry"],
+        **{name: None if share is None else 100 * share for name, share in shares.items()},
+    }
 
 
 def _relabelled(record: Mapping[str, Any], cell: Cell, by_label: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,16 +28,18 @@ from pathlib import Path
 
 from torch import nn
 
+from lossbench.core import apart
 from lossbench.core.errors import LossbenchError, PluginError, nearest
+from lossbench.core.guard import signal_name
 from lossbench.core.labels import label
 from lossbench.plugins.check import acting, backbone, contract, margin, numerics
-from lossbench.plugins.check.apart import LIMIT, apart
 from lossbench.plugins.check.finding import Finding
 from lossbench.plugins.check.subject import NotApplicable, Remark, Subject, isolated
 from lossbench.plugins.registry import ENTRY_POINT, KINDS, Kind, Plugin, Registry
 
 Property = Callable[[Subject], str | None]
 Trying = Callable[[str], None]  # called with each property before it is tested
+LIMIT = 120.0  # seconds per loss; a sound one takes about two
 
 OF_THE_FILE: dict[str, Property] = {
     "docstring": contract.docstring,
@@ -98,9 +100,30 @@ def check(plugin: Plugin, registry: Registry | None = None) -> list[Finding]:
 
 
 def check_apart(plugin: Plugin, registry: Registry, seconds: float = LIMIT) -> list[Finding]:
-    """`check` in a process of its own: a plugin that hangs or ends the process becomes a finding, too."""
-    found, lost = apart(partial(_tell, plugin, registry), seconds)
-    return found if lost is None else [*found, Finding(lost[0], "fail", lost[1])]
+    """As `check`, in a process of its own: a loss that hangs or ends the process becomes a finding, too."""
+    found: list[Finding] = []
+    trying = "loads"
+    try:
+        for said in apart.messages(partial(_tell, plugin, registry), seconds):
+            if isinstance(said, Finding):
+                found.append(said)
+            else:
+                trying = said
+    except apart.LostError as lost:
+        found.append(Finding(trying, "fail", _fate(lost, seconds)))
+    return found
+
+
+def _fate(lost: apart.LostError, seconds: float) -> str:
+    if lost.raised:
+        return f"raises {lost.raised}"
+    if lost.code is None:
+        return f"does not come to an end within {seconds:g} seconds: look for a loop that never ends"
+    if lost.code >= 0:
+        return f"ends the whole process with exit code {lost.code}: raise an exception instead of calling os._exit"
+    name = signal_name(-lost.code)
+    hint = {"SIGSEGV": " (a segmentation fault in compiled code)", "SIGKILL": " (perhaps for want of memory)"}
+    return f"ends the whole process by {name}{hint.get(name, '')}: find out which call does, by running it alone"
 
 
 def check_names(
@@ -148,10 +171,10 @@ def _of_file(path: Path) -> Plugin:
         return plugins[0]
 
 
-def _tell(plugin: Plugin, registry: Registry, trying: Trying, result: Callable[[Finding], None]) -> None:
+def _tell(plugin: Plugin, registry: Registry, say: Callable[[str | Finding], None]) -> None:
     with isolated():
-        for finding in _findings(plugin, registry, trying):
-            result(finding)
+        for finding in _findings(plugin, registry, say):
+            say(finding)
 
 
 def _findings(plugin: Plugin, registry: Registry, trying: Trying = lambda name: None) -> Iterator[Finding]:

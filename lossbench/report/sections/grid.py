@@ -12,10 +12,11 @@ from lossbench import stats
 from lossbench.analysis import ranks
 from lossbench.analysis.points import POINT, place
 from lossbench.analysis.results import Results
+from lossbench.plugins.metrics import METRICS
 from lossbench.report import words
 from lossbench.report.blocks import Block, Place, Prose, Section, Table
 
-VERIFICATION = {"tar@0.01": "TAR at FAR 1 %", "eer": "EER", "auc": "AUC"}
+VERIFICATION = {name: METRICS[name].title for name in ("tar@0.01", "eer", "auc")}
 MOST_CLASSES = 10  # whose angles have a column each
 
 
