@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from lossbench.core.errors import LossbenchError, MissingDataError
-from lossbench.data import apart, cache, data_folder, done_apart, done_apart
+from lossbench.data import apart, cache, data_folder, done_apart
 from lossbench.data.dataset import Dataset
 from lossbench.plugins.check.finding import Finding
 from lossbench.plugins.registry import FOLDER, REQUIRED, Plugin, Registry
