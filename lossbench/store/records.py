@@ -321,6 +321,7 @@ _COLUMNS = [
     *GEOMETRY,
     *VERIFICATION_METRICS,
     *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
+    "verification",
 ]
 
 
@@ -329,7 +330,7 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
     known = {split: [angle for angle in angles.get(split, []) if angle is not None] for split in ("train", "test")}
     row = {
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
-        **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment")},
+        **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment", "verification")},
         "cause": record.get("cause"),  # older records have none
         **cell.summary(),  # of the plan: the record may have been made when the suite was written otherwise
         "rounds": _relabelled(record, cell, record["rounds"]),
