@@ -10,13 +10,17 @@ import pandas as pd
 from lossbench import stats
 from lossbench.analysis.measured import Measured
 from lossbench.analysis.records import RunData, points
-from lossbench.core.format import VERIFICATION_METRICS
 from lossbench.core.geometry import minimum_width
 from lossbench.core.model import GEOMETRY
 from lossbench.core.point import Point
+from lossbench.plugins.metrics import columns
 
 # Columns of the records whose means over seeds are shown, besides those of memory.
-MEANS = ("angle_train", "angle_test", *GEOMETRY, *VERIFICATION_METRICS, "steps_to_converge")
+MEANS = tuple(
+    name
+    for name in dict.fromkeys(["angle_train", "angle_test", *GEOMETRY, *columns("test"), *columns("record")])
+    if name != "accuracy" and not name.startswith("bytes_")
+)
 
 
 def main(data: RunData) -> pd.DataFrame:

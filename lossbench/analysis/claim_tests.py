@@ -14,7 +14,7 @@ from lossbench.analysis.measured import Contrast, time_contrast
 from lossbench.analysis.records import RunData
 from lossbench.core.format import Claim
 from lossbench.core.point import Point
-from lossbench.metrics import METRICS, SCORES
+from lossbench.plugins.metrics import METRICS, SCORES
 from lossbench.suite.claims import GRID, covers, variants
 
 # The numbers of a claim, `judge` (Holm's p → verdict and evidence) and `needed` (size of the family → seeds).

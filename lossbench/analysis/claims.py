@@ -15,7 +15,7 @@ from lossbench.analysis.comparisons import frame_of
 from lossbench.analysis.records import RunData
 from lossbench.core.format import Claim
 from lossbench.core.point import Point
-from lossbench.metrics import METRICS
+from lossbench.plugins.metrics import METRICS
 from lossbench.suite.claims import GRID, covers
 
 CLAIM_COLUMNS = [

@@ -15,7 +15,7 @@ from lossbench.analysis.measured import LossAt, contrast, losses_at
 from lossbench.analysis.records import RunData
 from lossbench.core.errors import StoreError
 from lossbench.core.point import AXES
-from lossbench.metrics import METRICS, SCORES
+from lossbench.plugins.metrics import METRICS, SCORES
 
 COLUMNS = [
     *("experiment", "metric", "loss", "n", "before", "after", "delta", "low", "high", "p", "p_holm", "tost_p"),

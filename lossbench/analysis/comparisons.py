@@ -10,9 +10,8 @@ import pandas as pd
 from lossbench import stats
 from lossbench.analysis.measured import time_contrast
 from lossbench.analysis.records import RunData
-from lossbench.core.format import VERIFICATION_METRICS
+from lossbench.plugins.metrics import COMPARED
 
-COMPARED = ("accuracy", "angle", *VERIFICATION_METRICS)  # wherever they were measured, besides step times
 COMPARISON_COLUMNS = [
     *("experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
     *("verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"),

@@ -10,13 +10,10 @@ import pandas as pd
 
 from lossbench import stats
 from lossbench.core.point import COLUMNS, Point
-from lossbench.metrics import METRICS, SCORES
+from lossbench.plugins.metrics import METRICS
 
 POINT = list(COLUMNS)  # a list, as pandas takes several columns
 LossAt = tuple[Point, str]  # a loss, by its label, at a point
-
-# Percent of a score that one test example is worth; for verification one of the half of the pairs that are positive.
-STEPS = {name: 100.0 if name == "accuracy" else 200.0 for name in SCORES if name != "auc"}
 
 
 class Contrast(NamedTuple):
@@ -72,7 +69,7 @@ class Measured:
         if metric == "steps_to_converge":
             return max((self.spacing.get(key, 0.0) for key in known), default=0.0)
         total = max((self.totals[key] for key in known), default=0.0)
-        return STEPS[metric] / total if metric in STEPS and total > 0 else 0.0
+        return METRICS[metric].step / total if total > 0 else 0.0
 
     def contrast(
         self, metric: str, where: Sequence[Point], a: str, b: str, margin: float | None, *, than_metric: str = ""

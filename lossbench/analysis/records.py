@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +15,10 @@ from numpy.typing import NDArray
 
 from lossbench.analysis.measured import POINT, Measured
 from lossbench.core.errors import StoreError
-from lossbench.core.model import Cell, Outline
+from lossbench.core.model import Cell, SuiteInfo
 from lossbench.core.point import Point
 from lossbench.store.records import Plan, Store, tabulated
 
-CONVERGED = 0.9  # share of the training loss's total decrease at which a cell counts as converged
 # Columns that are no single values, or long texts: not in records.csv.
 BULKY = ("curve", "angles", "features", "rounds", "timing", "environment", "error", "cause", "verification")
 
@@ -37,7 +35,7 @@ class TimingCell(NamedTuple):
 class RunData:
     """What the run folders of one suite hold. Everything in a report is computed from this."""
 
-    outline: Outline
+    outline: SuiteInfo
     runs: tuple[str, ...]
     cells: tuple[Cell, ...]
     records: pd.DataFrame  # one row per planned cell that has a record
@@ -59,9 +57,7 @@ class RunData:
             # A cell that failed in one run and finished in another is finished.
             finished = {key for key, record in records.items() if record["status"] == "done"}
             records |= {key: record for key, record in sound.items() if key not in finished}
-        frame = tabulated(merged, records)
-        frame = frame.assign(steps_to_converge=[converged_at(curve) for curve in frame["curve"]])
-        return cls(outlines[0], tuple(str(run) for run in runs), tuple(merged), frame, damaged)
+        return cls(outlines[0], tuple(map(str, runs)), tuple(merged), tabulated(merged, records), damaged)
 
     @cached_property
     def trained(self) -> pd.DataFrame:
@@ -131,7 +127,7 @@ def _merged(plans: Sequence[Sequence[Cell]]) -> list[Cell]:
     """The cells of all plans once each; refused where two of them are for the same loss, point and seed."""
     merged = {(cell.experiment, cell.label, cell.key): cell for cells in plans for cell in cells}
     trained = (cell for cell in merged.values() if cell.kind != "warm")  # trials have warm starts of their own
-    count = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed) for cell in trained)
+    count = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed, cell.trial) for cell in trained)
     if twice := next((found for found, times in count.items() if times > 1), None):
         raise StoreError(
             f"these runs have different cells for {twice[1]} of experiment '{twice[0]}' (another profile or version of "
@@ -144,15 +140,3 @@ def points(frame: pd.DataFrame) -> Iterator[tuple[Point, pd.DataFrame]]:
     """Each point of a frame with its rows, in the order of the frame."""
     for values, group in frame.groupby(POINT, sort=False):
         yield Point(dict(zip(POINT, values, strict=True))), group
-
-
-def converged_at(curve: Sequence[Mapping[str, float]]) -> float:
-    """The first recorded step at which the training loss has fallen by 90 % of its total decrease.
-
-    Relative to each curve's own decrease, since losses with a margin start and end elsewhere; NaN if it never falls.
-    """
-    losses = [point["loss"] for point in curve]
-    if len(losses) < 2 or not min(losses) < losses[0]:
-        return math.nan
-    goal = losses[0] - CONVERGED * (losses[0] - min(losses))
-    return float(next(point["step"] for point in curve if point["loss"] <= goal))

@@ -11,7 +11,7 @@ from lossbench.analysis.measured import POINT, contrast
 from lossbench.analysis.records import RunData
 from lossbench.core.model import Budget
 from lossbench.core.point import Point
-from lossbench.suite.settings import Place, Trial, complete, tried, winner
+from lossbench.suite.settings import Trial, complete, tried, winner
 
 TUNING_COLUMNS = [
     *(*POINT, "loss", "default", "default_low", "default_high", "tuned", "tuned_low", "tuned_high"),
@@ -29,7 +29,7 @@ def tuned(data: RunData) -> pd.DataFrame:
     planned = dict.fromkeys((cell.point, cell.loss.label) for cell in data.cells if cell.kind == "train")
     rows = []
     for point, loss in planned:
-        mine = trials.get(Place(point["experiment"], point["dataset"], point["width"], loss))
+        mine = trials.get((point, loss))
         if mine is not None:
             rows.append({**point, "loss": loss, **_accuracies(data, budget, point, loss), **_trials(budget, mine)})
             if rows[-1]["trial"] == 1:  # the default won, so both sides are the same cells: no estimate of a difference

@@ -75,7 +75,7 @@ def preflight(
             except (Exception, SystemExit) as error:
                 refuse(cell.backbone, "backbone", error)
         for spec in [*cell.losses, *([cell.warm.loss] if cell.warm else [])]:
-            if (sized := f"{spec.label} {cell.width} {cell.classes}") not in losses:
+            if (sized := f"{spec.name} {spec.options} {cell.width} {cell.classes}") not in losses:
                 losses.add(sized)
                 begin(_named(spec, "loss"))
                 try:

@@ -40,10 +40,10 @@ from lossbench.plugins.footprint import (
 from lossbench.plugins.ranges import Choices, Range, RangeError
 from lossbench.plugins.ranges import read as read_ranges
 
-Kind = Literal["loss", "backbone", "dataset"]
-KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")
-ENTRY_POINT: dict[Kind, str] = {"loss": "Loss", "backbone": "Backbone", "dataset": "load"}
-FOLDER: dict[Kind, str] = {"loss": "losses", "backbone": "backbones", "dataset": "datasets"}
+Kind = Literal["loss", "backbone", "dataset", "metric"]
+KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")  # the kinds that a suite names and anybody may add
+ENTRY_POINT: dict[Kind, str] = {"loss": "Loss", "backbone": "Backbone", "dataset": "load", "metric": "measure"}
+FOLDER: dict[Kind, str] = {"loss": "losses", "backbone": "backbones", "dataset": "datasets", "metric": "metrics"}
 ENTRY_POINT_GROUP = "lossbench.plugins"
 CLASS_WEIGHTS = "weight"  # where a loss that says nothing has its class weights
 
@@ -190,6 +190,12 @@ class Plugin:
         return own
 
     @property
+    def defined(self) -> bool:
+        """Whether the file defines the entry point of this kind."""
+        named = (ast.ClassDef, ast.FunctionDef)
+        return any(isinstance(node, named) and node.name == ENTRY_POINT[self.kind] for node in self._tree.body)
+
+    @property
     def open_ended(self) -> bool:
         """True when the entry point takes **options: names that only the plugin itself can judge."""
         arguments = _signature(self._tree, ENTRY_POINT[self.kind])
@@ -200,9 +206,9 @@ class Plugin:
         """Module-level names bound to literals, which defaults may refer to."""
         constants = {}
         for node in self._tree.body:
-            for target in _targets(node):
+            for name, value in _bindings(node):
                 with contextlib.suppress(ValueError):
-                    constants[target.id] = ast.literal_eval(node.value)  # type: ignore[attr-defined]  # an assignment
+                    constants[name] = ast.literal_eval(value)
         return constants
 
     @cached_property
@@ -216,7 +222,7 @@ class Plugin:
             raise PluginError(f"{self.path}: {place}: {error}") from error
 
     def _require_literal(self, name: str) -> None:
-        assigned = {target.id for node in self._tree.body for target in _targets(node)}
+        assigned = {target for node in self._tree.body for target, _ in _bindings(node)}
         if name in assigned - self.constants.keys():
             raise PluginError(f"{self.path}: {name} must be a literal, so that it can be read without running the file")
 
@@ -302,7 +308,7 @@ class Registry:
     @cached_property
     def _found(self) -> dict[tuple[Kind, str], list[Path]]:
         found: dict[tuple[Kind, str], list[Path]] = {}
-        for kind in KINDS:
+        for kind in ENTRY_POINT:
             for place in self._places(kind):
                 for path in sorted(place.glob("*.py")):
                     if not path.name.startswith(("_", ".")) and is_file(path):
@@ -311,6 +317,8 @@ class Registry:
 
     def _places(self, kind: Kind) -> list[Path]:
         """The folders that may hold plugins of a kind."""
+        if kind == "metric":  # only ours: the key of a cell does not cover the code of its metrics
+            return [_built_in(kind)]
         others = [folder / FOLDER[kind] for folder in (*self.folders, *_installed())]
         return list(dict.fromkeys(map(_real, (_built_in(kind), *others))))
 
@@ -345,7 +353,8 @@ def _real(path: Path) -> Path:
 
 def _built_in(kind: Kind) -> Path:
     """The folder of our own plugins."""
-    return PACKAGE / "data" / "sets" if kind == "dataset" else built_in_folder(FOLDER[kind])
+    inside = {"dataset": PACKAGE / "data" / "sets", "metric": PACKAGE / "metrics"}
+    return inside.get(kind) or built_in_folder(FOLDER[kind])
 
 
 @lru_cache(maxsize=1)
@@ -362,13 +371,18 @@ def _installed() -> tuple[Path, ...]:
     return tuple(folders)
 
 
-def _targets(node: ast.stmt) -> list[ast.Name]:
-    """The name that a statement binds to a value, if it is an assignment to one name."""
+def _bindings(node: ast.stmt) -> list[tuple[str, ast.expr]]:
+    """The names that an assignment binds, each with its value: `A = 1`, `A: int = 1`, `A, B = 1, 2`."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        found: list[ast.expr] = node.targets
+        target, value = node.targets[0], node.value
+    elif isinstance(node, ast.AnnAssign) and node.value:
+        target, value = node.target, node.value
     else:
-        found = [node.target] if isinstance(node, ast.AnnAssign) and node.value else []
-    return [target for target in found if isinstance(target, ast.Name)]
+        return []
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    return [(name.id, value) for name, value in pairs if isinstance(name, ast.Name)]
 
 
 _PLAIN_BASES = ("nn.Module", "Module", "torch.nn.Module")

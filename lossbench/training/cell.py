@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import math
-import os
 import statistics
 import time
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lossbench.core.errors import PluginError
+from lossbench.core.files import write_atomically
 from lossbench.core.format import Schedule
 from lossbench.core.model import Cell, Record
 from lossbench.core.streams import derive
@@ -96,18 +96,11 @@ class Partial:
         buffer = io.BytesIO()
         torch.save(state, buffer)
         content = buffer.getvalue()
-        staged = self.path.with_name(f".{self.path.name}-{os.getpid()}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with staged.open("wb") as handle:
-                handle.write(self._header(content) + b"\n" + content)
-                handle.flush()
-                os.fsync(handle.fileno())
-            staged.replace(self.path)
+            write_atomically(self.path, self._header(content) + b"\n" + content)
         except OSError as error:
             print(f"no checkpoint was kept: {error}")
-        finally:
-            staged.unlink(missing_ok=True)
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,11 +10,8 @@ import scipy.stats
 from conftest import SMALL
 from synthetic import Truth, common, noise, write_run
 
-from lossbench.analysis.records import converged_at
 from lossbench.analysis.results import analyse
 from lossbench.core.errors import SuiteError
-from lossbench.core.format import Metric
-from lossbench.metrics import METRICS
 
 GRID = (
     SMALL.replace('"w_softmax"]', '{ name = "w_softmax", alpha = [0.5, 1.0, 1.5, 2.0] }, "center"]')
@@ -224,19 +220,6 @@ def test_a_trend_of_which_too_little_was_run_is_undecided(tmp_path, read_suite):
     assert frame["evidence"][1] == "only 1 values of width were run"
 
 
-@pytest.mark.parametrize(
-    ("losses", "step"),
-    [([4, 3, 2, 1.2, 1], 4), ([1, 0.5, 0.1], 3), ([1, 2, 3], None), ([1.0], None), ([], None), ([2, 1, 1.5], 2)],
-)
-def test_a_cell_has_converged_when_its_loss_has_gone_nine_tenths_of_its_way_down(losses, step):
-    found = converged_at([{"step": number, "loss": loss} for number, loss in enumerate(losses, 1)])
-    assert (math.isnan(found) and step is None) or found == step
-
-
-def test_every_metric_of_the_schema_can_be_read():
-    assert set(get_args(Metric)) == set(METRICS)
-
-
 def one_sided(sample, bound) -> float:
     """P(T ≥ t) against `bound`, by hand; a spread below one test image in 10,000 counts as that."""
     t = (sample.mean() - bound) / (max(sample.std(ddof=1), 0.01) / math.sqrt(len(sample)))
@@ -278,7 +261,7 @@ def test_a_claim_with_lists_is_one_for_each_of_their_names(read_suite):
     two = GRID + GRID[GRID.index("[[experiment]]") :].replace('name = "digits"', 'name = "again"', 1)
     body = 'better = ["center", "w_softmax[alpha=1.0]"]\nthan = "softmax"'
     suite = read_suite(two + claim(body).replace('experiment = "digits"', 'experiment = ["digits", "again"]'))
-    assert [(found.text, found.experiment, found.better) for found in suite.outline.claims] == [
+    assert [(found.text, found.experiment, found.better) for found in suite.info.claims] == [
         ("t (digits, center)", "digits", "center"),
         ("t (digits, w_softmax[alpha=1.0])", "digits", "w_softmax[alpha=1.0]"),
         ("t (again, center)", "again", "center"),
@@ -299,9 +282,9 @@ def test_a_claim_speaks_of_losses_as_the_profile_writes_them(tmp_path, read_suit
     )
     text += "[profile.short.all]\nlosses = ['softmax', 'w_softmax[alpha=0.5]']\n"
     whole, short = read_suite(text), read_suite(text, "short")
-    assert whole.outline.claims[0].better == "w_softmax[alpha=0.5,gradient=exact]"
-    assert short.outline.claims[0].better == "w_softmax[alpha=0.5]"
-    assert short.outline.claims[1].equivalent == ["w_softmax[alpha=0.5]", "softmax"]
+    assert whole.info.claims[0].better == "w_softmax[alpha=0.5,gradient=exact]"
+    assert short.info.claims[0].better == "w_softmax[alpha=0.5]"
+    assert short.info.claims[1].equivalent == ["w_softmax[alpha=0.5]", "softmax"]
     assert list(analyse([write_run(short, tmp_path, truth)]).claims["n"]) == [4, 4]
 
 
@@ -338,7 +321,7 @@ def test_cases_of_one_statement_are_counted(results, tmp_path, read_suite):
     table, listed = claims(analyse([write_run(suite, tmp_path / "all", truth)])).blocks
     assert table.columns == ("statement", "supported", "contradicted", "undecided", "not run")
     assert table.rows == (("t", "1", "1", "1", "0"), ("u", "1", "0", "0", "0"))
-    assert [row[0] for row in listed.rows] == [found.text for found in suite.outline.claims]
+    assert [row[0] for row in listed.rows] == [found.text for found in suite.info.claims]
     run = write_run(suite, tmp_path / "some", lambda cell: None if cell.loss.name == "center" else truth(cell))
     table, listed = claims(analyse([run])).blocks
     assert table.rows == (("t", "1", "1", "0", "1"), ("u", "0", "0", "0", "1"))

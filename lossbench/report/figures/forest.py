@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
-from lossbench.metrics import METRICS
+from lossbench.plugins.metrics import METRICS
 from lossbench.report.figures.style import (
     BAND,
     GRID,

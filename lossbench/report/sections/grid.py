@@ -8,11 +8,12 @@ import pandas as pd
 from lossbench.analysis.measured import POINT
 from lossbench.analysis.results import Results
 from lossbench.core.point import Point
+from lossbench.plugins.metrics import METRICS
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment
 
-VERIFICATION = {"tar@0.01": "TAR at FAR 1 %", "eer": "EER", "auc": "AUC"}
+VERIFICATION = {name: METRICS[name].title for name in ("tar@0.01", "eer", "auc")}
 MOST_CLASSES = 10  # with a column of angles each
 
 
