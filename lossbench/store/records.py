@@ -296,6 +296,7 @@ _COLUMNS = list(
             *GEOMETRY,
             *columns("test"),
             *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
+            "verification",
             *columns("record"),
         ]
     )
@@ -306,7 +307,7 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
     row = {
         **dict.fromkeys(columns("test")),
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
-        **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment")},
+        **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment", "verification")},
         "cause": record.get("cause"),  # older records have none
         **cell.summary(),  # of the plan: the suite may have changed since the record was made
         "rounds": _relabelled(record, cell, record["rounds"]),
