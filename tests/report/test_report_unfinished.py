@@ -8,11 +8,15 @@ from hashlib import sha256
 import pytest
 from conftest import SMALL
 from kit.suites import TUNED
-from synthetic import Truth, noise, write_run
+from synthetic import Truth, analysed, noise, write_run
 
 from lossbench.analysis.results import analyse
+from lossbench.core.errors import StoreError
 from lossbench.plan.cells import plan
-from lossbench.report import write
+from lossbench.report.blocks import Table
+from lossbench.report.output.data import stated
+from lossbench.report.sections import SECTIONS
+from lossbench.report.sections.overview import validity
 from lossbench.store.records import Store
 
 STAGES = {
@@ -25,15 +29,14 @@ STAGES = {
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_report_can_be_written_while_trials_are_unfinished(tmp_path, read_suite, stage):
-    suite = read_suite(TUNED)
-    write_run(suite, tmp_path / "run", lambda cell: Truth(90 + noise(cell, 1)) if STAGES[stage](cell) else None)
-    write([tmp_path / "run"], tmp_path / "reports")
-    stated = json.loads((tmp_path / "reports" / "report.json").read_text())
-    losses = {row["loss"]: row for row in stated["tuning"]["losses"]}
+def test_a_report_can_be_written_while_trials_are_unfinished(read_suite, stage):
+    found = analysed(read_suite(TUNED), lambda cell: Truth(90 + noise(cell, 1)) if STAGES[stage](cell) else None)
+    parts = {section.slug: section for section in (build(found) for build in SECTIONS)}
+    losses = {row["loss"]: row for row in stated(found, list(parts.values()))["tuning"]["losses"]}
     assert losses["w_softmax"]["lr"] is None
     assert losses["w_softmax"]["left"] > 0
-    assert "not run" in (tmp_path / "reports" / "summary.md").read_text()
+    (table,) = (block for block in parts["tuning"].blocks if isinstance(block, Table))
+    assert "not run" in " ".join(table.rows[1])
 
 
 # ---- records and plans that another lossbench made, or that do not say what they should ------------------------------
@@ -124,13 +127,13 @@ def test_a_signed_timing_record_that_is_not_sound_is_left_out_too(folder, case):
     assert analyse([folder]).phases.empty
 
 
-def test_a_report_names_what_was_left_out_and_why(folder, tmp_path):
+def test_a_report_names_what_was_left_out_and_why(folder):
     key = rewrite(folder, with_(version=2))
     rewrite(folder, without("rounds"), kind="timing")
-    write([folder], tmp_path / "reports")
-    assert len(json.loads((tmp_path / "reports" / "report.json").read_text())["damaged"]) == 2
-    summary = (tmp_path / "reports" / "summary.md").read_text()
-    assert f"Left out as damaged: {key}: record.json has version 2" in summary
+    results = analyse([folder])
+    assert len(stated(results, [])["damaged"]) == 2
+    texts = [block.text for block in validity(results).blocks]
+    assert any(text.startswith(f"Left out as damaged: {key}: record.json has version 2") for text in texts)
 
 
 def test_a_record_of_another_version_is_set_aside_and_trained_again(folder, tmp_path, lossbench):
@@ -145,23 +148,18 @@ def test_a_record_of_another_version_is_set_aside_and_trained_again(folder, tmp_
 
 
 @pytest.mark.parametrize("version", [2, None, "new"])
-def test_a_plan_of_another_version_is_refused_in_a_sentence(folder, lossbench, version):
+def test_a_plan_of_another_version_is_refused_in_a_sentence(folder, version):
     written = json.loads((folder / "plan.json").read_text())
     (folder / "plan.json").write_text(json.dumps(written | {"version": version}))
-    for command in ("status", "report"):
-        found = lossbench(command, "small")
-        assert found.returncode == 2
-        assert "this lossbench reads version 1; use the lossbench that wrote it, or run the suite again" in found.stderr
-        assert "Traceback" not in found.stderr
+    with pytest.raises(StoreError, match="reads version 1; use the lossbench that wrote it, or run the suite again"):
+        analyse([folder])
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '"plan"', '{"version": 1, "suite": [], "cells": 3}'])
-def test_a_plan_that_is_none_is_refused_in_a_sentence(folder, lossbench, content):
+def test_a_plan_that_is_none_is_refused_in_a_sentence(folder, content):
     (folder / "plan.json").write_text(content)
-    found = lossbench("report", "small")
-    assert found.returncode == 2
-    assert "run the suite again with the same --out to write it anew" in found.stderr
-    assert "Traceback" not in found.stderr
+    with pytest.raises(StoreError, match="run the suite again with the same --out to rewrite it"):
+        analyse([folder])
 
 
 def test_a_plan_that_cannot_be_read_is_kept_aside_when_a_new_one_is_written(folder, read_suite):
