@@ -242,6 +242,11 @@ class Cell:
         return self.losses[0]
 
     @property
+    def plugins(self) -> list[tuple[Literal["loss", "backbone"], Spec]]:
+        """The plugins that run in it; a dataset is known by its arrays instead."""
+        return [("backbone", self.backbone), *(("loss", spec) for spec in self.losses)]
+
+    @property
     def label(self) -> str:
         """Short words for people: the losses of this cell as they are written."""
         return {"warm": f"warm start: {self.loss.label}", "timing": "timing"}.get(self.kind, self.loss.label)

@@ -65,9 +65,10 @@ def outcome_of(
     """
     from lossbench.training import cell as train
     from lossbench.training import measure
+    from lossbench.training.checkpoints import Checkpointer
 
     try:
-        return train.run(cell, registry, data, warm, train.Partial(partial, cell.key, every) if partial else None)
+        return train.run(cell, registry, data, warm, Checkpointer(partial, cell.key, every) if partial else None)
     except Exception as error:
         traceback.print_exc()
         status: Status = "oom" if _out_of_memory(error) else "failed"

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.core.errors import PluginError
-from lossbench.core.model import Cell, Spec
+from lossbench.core.model import Cell
 from lossbench.engines import local
 from lossbench.engines.servers import Servers, serving
-from lossbench.plugins.registry import FOLDER, Kind, Registry
+from lossbench.plugins.registry import FOLDER, Registry
 from lossbench.store.records import Store
 
 POLL_SECONDS = 0.5  # between two looks at the state that a cell keeps
@@ -181,10 +181,9 @@ def _stranger(cell: Cell, registry: Registry) -> str | None:
 
     A dataset is known by its arrays, which the cell itself compares.
     """
-    named: list[tuple[Kind, Spec]] = [("backbone", cell.backbone), *(("loss", spec) for spec in cell.losses)]
-    for kind, spec in named:
+    for kind, spec in cell.plugins:
         try:
-            same = registry.find(kind, spec.name).identity(spec.options) == spec.source
+            same = registry.unchanged(kind, spec)
         except PluginError as error:
             return f"{error}; install the same plugins on all machines"
         if not same:
