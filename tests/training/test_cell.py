@@ -311,7 +311,8 @@ def test_verification_shares_its_warm_start_with_classification_of_the_same_imag
 
 
 def test_the_geometry_of_class_weights_is_measured_against_the_simplex():
-    from lossbench.core.geometry import simplex
+    from kit.simplex import simplex
+
     from lossbench.training.measure import weight_geometry
 
     turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(9, 9)))
