@@ -21,7 +21,7 @@ from typing import Any
 
 from lossbench.core import guard
 from lossbench.core.errors import LossbenchError, RunError
-from lossbench.core.model import Cell
+from lossbench.core.model import Cell, Spec
 from lossbench.plugins.registry import Plugin, Registry
 
 # Everything a cell imports lazily, so that a fork costs milliseconds: torch's optimizer pulls in the last three.
@@ -167,10 +167,7 @@ class Servers:
         A plugin that takes longer than `limit` seconds (at least STEP_SECONDS) to build or to run once is a problem,
         and so is a loss without class weights if its label is in `needed`.
         """
-        distinct = {
-            (c.dataset.label, c.classes, c.width, c.backbone.label, tuple(spec.label for spec in c.losses)): c
-            for c in cells
-        }
+        distinct = {(cell.classes, cell.width, *(spec.meaning() for spec in _plugins(cell))): cell for cell in cells}
         problems: dict[str, None] = {}
         for server, mine in self._by_server(list(distinct.values())):
             limit = max(limit, STEP_SECONDS)
@@ -235,3 +232,7 @@ class Servers:
         for server in self._running.values():
             server.close()
         self._running, self._events = {}, queue.Queue()
+
+
+def _plugins(cell: Cell) -> list[Spec]:
+    return [cell.dataset, cell.backbone, *cell.losses, *([cell.warm.loss] if cell.warm else [])]

@@ -7,8 +7,8 @@ from conftest import SMALL
 from synthetic import Truth, common, noise, write_run
 from test_claims import GRID, claim, truth
 
+from lossbench.analysis.claim_tests import NOT_RUN
 from lossbench.analysis.claims import UNFINISHED, outcomes
-from lossbench.analysis.claims_pair import NOT_RUN
 from lossbench.analysis.results import analyse
 from lossbench.core.errors import SuiteError
 from lossbench.core.format import Claim
@@ -31,7 +31,7 @@ def test_a_loss_that_never_finished_is_told_from_one_that_was_not_run(tmp_path, 
     results = analyse([write_run(suite, tmp_path, came_to)])
     assert list(results.claims["evidence"][:2]) == [NOT_RUN, UNFINISHED]
     assert list(results.claims["verdict"][:2]) == ["undecided"] * 2
-    assert outcomes(results) == {"t": {NOT_RUN: 1, "undecided": 1, "supported": 1}}
+    assert outcomes(results.claims) == {"t": {NOT_RUN: 1, "undecided": 1, "supported": 1}}
 
 
 def test_times_along_an_option_without_any_round_are_not_run(tmp_path, read_suite):

@@ -251,10 +251,10 @@ def test_missing_data_is_said_and_everything_else_runs(here, tmp_path):
     (tmp_path / "two.toml").write_text(TWO_SETS)
     done = here("run", "two.toml", "--data", tmp_path / "data", "--no-fetch")
     assert done.returncode == 1
-    sentence = f"not run: pictures: cifar100 is not there: {tmp_path / 'data' / 'cifar100'}"
+    sentence = f"not run: pictures: cifar100 is not available: {tmp_path / 'data' / 'cifar100'}"
     assert sentence in done.stderr and "lossbench data get cifar100" in done.stderr
     summary = (tmp_path / "reports" / "summary.md").read_text()
-    assert "Not run: pictures: cifar100 is not there: $LOSSBENCH_DATA/cifar100" in summary.replace("\\", "")
+    assert "Not run: pictures: cifar100 is not available: $LOSSBENCH_DATA/cifar100" in summary.replace("\\", "")
     assert str(tmp_path) not in summary  # whoever reads it has other folders
     status = here("status", "small")
     assert status.returncode == 1 and "not run: pictures" in status.stdout
@@ -265,5 +265,5 @@ def test_missing_data_is_said_and_everything_else_runs(here, tmp_path):
 def test_a_suite_without_any_data_is_refused(here, tmp_path):
     (tmp_path / "one.toml").write_text(SMALL.replace('"digits"', '"cifar100"', 2).replace('"cifar100"', '"x"', 1))
     done = here("run", "one.toml", "--data", tmp_path / "data", "--no-fetch")
-    assert done.returncode == 2 and "cifar100 is not there" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and "cifar100 is not available" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()

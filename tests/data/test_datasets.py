@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kit.layouts import write_cifar, write_mnist
+from kit.layouts import RNG, write_cifar, write_mnist
 from PIL import Image
 
 import lossbench
@@ -16,8 +16,6 @@ from lossbench.data import count_classes
 from lossbench.data.pairs import drawn_pairs
 from lossbench.data.readers.faces import TEMPLATE, _similarity, lfw_pairs, lfw_people
 from lossbench.data.sets import casia_webface
-
-RNG = np.random.default_rng(0)
 
 
 def load(name, data, **options):
@@ -49,9 +47,9 @@ def test_idx_files_are_read_plain_or_gzipped(tmp_path, name, suffix):
     ("harm", "problem"),
     [
         (lambda path: path.unlink(), "lossbench data get mnist"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "not a whole IDX file"),
-        (lambda path: path.write_bytes(b"\x00\x00\x09" + path.read_bytes()[3:]), "not a whole IDX file"),
-        (lambda path: path.write_bytes(b""), "not a whole IDX file"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "not an IDX file"),
+        (lambda path: path.write_bytes(b"\x00\x00\x09" + path.read_bytes()[3:]), "not an IDX file"),
+        (lambda path: path.write_bytes(b""), "not an IDX file"),
     ],
 )
 def test_a_damaged_or_missing_idx_file_is_named(tmp_path, harm, problem):
@@ -81,7 +79,7 @@ def test_cifar_is_read_from_the_binary_version(tmp_path, classes):
     assert found.classes == classes
     last = sorted(folder.glob("*.bin"))[0]
     last.write_bytes(last.read_bytes()[:-5])
-    with pytest.raises(DataError, match="whole batch"):
+    with pytest.raises(DataError, match="not a batch"):
         load(f"cifar{classes}", tmp_path)
 
 
@@ -135,7 +133,7 @@ def test_a_file_that_is_no_picture_is_named(tmp_path):
         for number in range(5):
             write_picture(tmp_path / name / f"{number}.png", colour())
     (tmp_path / "a" / "2.png").write_text("not a picture")
-    with pytest.raises(DataError, match=r"2\.png: is not an image"):
+    with pytest.raises(DataError, match=r"2\.png: cannot be read as an image"):
         load("folder", tmp_path, path=".")
     assert not list(tmp_path.glob("prepared/folder*"))
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lossbench.analysis.results import Results
-from lossbench.analysis.series import experiments
 from lossbench.report.figures.cost import memory_bars, pareto, step_phases
 from lossbench.report.figures.curves import angles_by_class, classes_curve, learning_curves, width_curve, width_drawing
 from lossbench.report.figures.dots import seed_dots
@@ -50,7 +49,7 @@ def of_section(results: Results, slug: str) -> Iterator[Drawing]:
         if drawing := figure(results):
             yield drawing
     for each in EACH.get(slug, ()):
-        for name in experiments(results):
+        for name in results.experiments:
             if drawing := each(results, name):
                 yield drawing
 

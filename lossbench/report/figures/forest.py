@@ -17,7 +17,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lossbench.analysis import series
-from lossbench.analysis.results import METRICS, Results
+from lossbench.analysis.results import Results
+from lossbench.plugins.metrics import METRICS
 from lossbench.report.figures.style import (
     BAND,
     GRID,

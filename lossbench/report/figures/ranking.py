@@ -10,7 +10,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 
 from lossbench.analysis import series
-from lossbench.analysis.results import METRICS, Results
+from lossbench.analysis.results import Results
+from lossbench.plugins.metrics import METRICS
 from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.style import INK, LINE, WIDTH, Drawing, Look, counted, heading, looks, signed
