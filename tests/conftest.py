@@ -65,6 +65,8 @@ def kept_servers() -> Iterator[None]:
     """From here on `api.run` in this process forks its cells from servers that stay up: torch is loaded only once."""
     from kit.servers import KeptServers
 
+    from lossbench import api
+
     kept = KeptServers(Registry())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "Servers", kept)

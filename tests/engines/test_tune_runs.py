@@ -23,7 +23,6 @@ from lossbench.plan.cells import unique
 from lossbench.store.merge import merge
 from lossbench.store.records import Store, load_records
 
-
 pytestmark = pytest.mark.usefixtures("kept_servers")
 
 

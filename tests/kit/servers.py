@@ -10,7 +10,7 @@ from lossbench.plugins.registry import Registry
 
 
 class KeptServers(Servers):
-    """Given to every run that asks for servers. What a run closes are the servers of libraries that its plugins import."""
+    """Given to every run that asks for servers. A run closes only those for libraries that its plugins import."""
 
     def __call__(self, registry: Registry) -> KeptServers:
         self.registry = registry
