@@ -434,9 +434,7 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     top = SuiteFile.model_json_schema()
     grid = ExperimentText.model_json_schema()
     definitions = top.setdefault("$defs", {}) | grid.pop("$defs", {})
-    partial = {
-        key: value for key, value in grid.items() if key != "required"
-    }  # defaults and profiles are partial experiments
+    partial = {key: value for key, value in grid.items() if key != "required"}  # overrides are partial
     definitions["Experiment"] = partial
     for table in ("NamedText", "Schedule", "WarmStart"):
         definitions[table].pop("required")  # an override need not repeat the rest

@@ -24,6 +24,13 @@ def test_the_readme_has_one_test_command_which_ci_runs():
     assert "grep -m1 -E '^python3 -m venv .*pytest$' README.md" in (ROOT / ".ci/run").read_text()
 
 
+def test_the_workflow_and_the_hooks_use_the_tools_of_ci():
+    script, hooks = (ROOT / ".ci/run").read_text(), (ROOT / ".pre-commit-config.yaml").read_text()
+    assert "- run: .ci/run" in (ROOT / ".github/workflows/ci.yml").read_text()
+    for tool in ("ruff check", "ruff format", "mypy"):
+        assert tool in script and f"entry: {tool}" in hooks
+
+
 def test_every_page_is_linked_from_the_readme():
     assert not [page.name for page in DOCS.glob("*.md") if f"](docs/{page.name})" not in README.read_text()]
 

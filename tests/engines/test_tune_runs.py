@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 from click.testing import CliRunner
 from conftest import SMALL, write_loss
+from kit.suites import TUNED, VERIFIED
 from synthetic import Truth, write_run
-from test_tune import TUNED, VERIFIED
 
 from lossbench import api
 from lossbench.analysis.results import analyse

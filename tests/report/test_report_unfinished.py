@@ -7,8 +7,8 @@ from hashlib import sha256
 
 import pytest
 from conftest import SMALL
+from kit.suites import TUNED
 from synthetic import Truth, noise, write_run
-from test_tune import TUNED
 
 from lossbench.analysis.results import analyse
 from lossbench.plan.cells import plan

@@ -296,7 +296,7 @@ def test_a_run_that_is_at_work_in_the_target_is_not_disturbed(tmp_path, suite, c
     out = Store(run_folder(tmp_path / "out", suite))
     with out.claim(cells[0].key) as ours:
         assert ours
-        with pytest.raises(StoreError, match=f"a run is at work there on {cells[0].key}"):
+        with pytest.raises(StoreError, match=f"another run is training {cells[0].key} there"):
             merge([one], out.root)
     assert merge([one], out.root).missing == 0
 

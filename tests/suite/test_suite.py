@@ -51,8 +51,8 @@ WRONG = {
         ["losses[1].alpha", "is an empty list"],
     ),
     "no losses": (changed('["softmax", "w_softmax"]', "[]"), ["experiment.digits.losses", "at least one"]),
-    "duplicate experiment": (SMALL + SMALL.partition('suite"\n')[2], ["two experiments named 'digits'"]),
-    "the same loss twice": (changed('"w_softmax"]', '"softmax[bias=true]"]'), ["losses", "there twice", "'softmax'"]),
+    "duplicate experiment": (SMALL + SMALL.partition('suite"\n')[2], ["two experiments are named 'digits'"]),
+    "the same loss twice": (changed('"w_softmax"]', '"softmax[bias=true]"]'), ["losses", "listed twice", "'softmax'"]),
     "width below one": (changed("widths = [8]", "widths = [0]"), ["widths[0]", "at least 1", "'min'", "got 0"]),
     "steps below one": (changed("steps = 6", "steps = 0"), ["schedule.steps", "at least 1", "got 0"]),
     "seed repeated": (changed("seeds = 2", "seeds = [1, 2, 1]"), ["experiment.digits.seeds", "twice"]),
@@ -84,7 +84,7 @@ WRONG = {
         SMALL + "\n[profile.tiny]\nskip = ['digit']\n",
         ["profile.tiny.skip", "did you mean 'digits'"],
     ),
-    "profile that leaves nothing": (SMALL + "\n[profile.tiny]\nskip = ['digits']\n", ["leaves no experiment"]),
+    "profile that leaves nothing": (SMALL + "\n[profile.tiny]\nskip = ['digits']\n", ["skips every experiment"]),
     "too many classes": (changed("seeds = 2", "seeds = 2\nclasses = [5, 11]"), ["classes[1]", "only 10 classes"]),
     "classes of a dataset": (
         changed('dataset = "digits"', 'dataset = { name = "digits", classes = 1 }'),
@@ -104,7 +104,7 @@ WRONG = {
     "one name for all": (
         changed('[[experiment]]\nname = "digits"', '[defaults]\nname = "x"\n[[experiment]]')
         + SMALL.partition('suite"\n')[2].replace('name = "digits"\n', "", 1),
-        ["two experiments named 'x'"],
+        ["two experiments are named 'x'"],
     ),
     "classes in two places": (
         changed('dataset = "digits"', 'dataset = { name = "digits", classes = [5, 6, 7] }').replace(
@@ -246,20 +246,20 @@ def test_a_dataset_written_as_a_label_keeps_its_options_in_a_sweep_of_classes(re
 
 def test_a_verification_needs_a_dataset_with_pairs(read_suite):
     with pytest.raises(
-        SuiteError, match=r"dataset 'digits' has no pairs to verify; these have: .*glyphs.*lfw.*omniglot"
+        SuiteError, match=r"dataset 'digits' does not support verification; these do: .*glyphs.*lfw.*omniglot"
     ):
         read_suite(changed('dataset = "digits"', 'task = "verification"\ndataset = "digits"'))
 
 
 def test_the_task_is_written_beside_the_dataset_not_in_it(read_suite):
     text = changed('dataset = "digits"', 'dataset = { name = "glyphs", task = "verification" }')
-    with pytest.raises(SuiteError, match="belongs to the experiment"):
+    with pytest.raises(SuiteError, match="is a key of the experiment"):
         read_suite(text)
 
 
 def test_a_claim_on_a_verification_metric_needs_a_verification(read_suite):
     claim = '\n[[claim]]\ntext = "x"\nexperiment = "digits"\nmetric = "auc"\nbetter = "w_softmax"\nthan = "softmax"\n'
-    with pytest.raises(SuiteError, match=r"claim\[0\]\.metric: .*no verification"):
+    with pytest.raises(SuiteError, match=r"claim\[0\]\.metric: .*not a verification"):
         read_suite(SMALL + claim)
 
 

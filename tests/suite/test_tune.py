@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import SMALL
+from kit.suites import RANGES, TUNED, VERIFIED
 from synthetic import noise
 
 from lossbench import api
@@ -19,29 +20,6 @@ from lossbench.plan.cells import plan
 from lossbench.plan.selection import Selection, select
 from lossbench.suite import settings as tune
 from lossbench.training import cell as train
-
-RANGES = "ranges = { w_softmax = { alpha = [0.1, 2.0] } }\n"
-TUNED = SMALL.replace('"w_softmax"]', '"w_softmax", "cosface[s=16.0]"]').replace("seeds = 2", "seeds = 3") + (
-    "\n[tune]\ntrials = 4\nseeds = 2\nlr = [0.005, 0.2]\n" + RANGES
-)
-VERIFIED = """
-name = "verified"
-
-[[experiment]]
-name = "unseen"
-task = "verification"
-dataset = { name = "glyphs", classes = 120, per_class = 5, unseen = 40, pairs_per_fold = 20 }
-backbone = { name = "cnn", channels = 4, depths = [1] }
-widths = [8]
-losses = ["softmax", "cosface"]
-seeds = 1
-schedule = { steps = 3, batch = 16 }
-
-[tune]
-trials = 2
-validation = 0.25
-lr = [0.005, 0.2]
-"""
 
 
 def trials_of(cells: list[Cell]) -> list[Cell]:
@@ -291,7 +269,7 @@ def test_a_wrong_tune_is_refused_with_place_and_remedy(case, read_suite):
 def test_nothing_to_tune_is_refused(read_suite):
     with pytest.raises(SuiteError, match="nothing to tune"):
         read_suite(SMALL + "\n[tune]\ntrials = 3\n")
-    with pytest.raises(SuiteError, match=r"profile\.short\.tune: there is no \[tune\]"):
+    with pytest.raises(SuiteError, match=r"profile\.short\.tune: the suite has no \[tune\]"):
         read_suite(SMALL + "\n[profile.short]\ntune = { trials = 3 }\n")
 
 

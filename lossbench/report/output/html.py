@@ -109,7 +109,7 @@ def _template() -> jinja2.Template:
 
 def _body(drill: Drill, section: Section, table: Table) -> Markup:
     """The rows of a table. Their markup is spare, since most of a large page is rows."""
-    links = drill.links(section, table)
+    links = drill.links(table)
     lines = []
     for index, row in enumerate(table.rows):
         groups = " ".join(map(str, links[index]))
