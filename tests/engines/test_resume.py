@@ -152,7 +152,7 @@ def test_a_run_that_was_killed_and_its_state_damaged_comes_to_the_same_bits_and_
     again = partial(api.run, suite, reports=None, notify=said.append)
     assert not again(out=tmp_path / "killed").unfinished
     assert said == [
-        "digits  softmax  M=8 C=10 seed=0: its kept state was damaged, so it was trained from the beginning"
+        "digits  softmax  M=8 C=10 seed=0: its saved state was damaged, so it was trained from the beginning"
     ]
     (record,) = records(tmp_path / "killed").values()
     assert record["flags"] == ["restarted"]
