@@ -74,4 +74,4 @@ def _accuracies(results: Results, choices: pd.DataFrame) -> NDArray[np.float64]:
     """Seeds × choices, of the seeds that all of them have."""
     found = [results.measured.at("accuracy", row, row["loss"]) for row in choices.to_dict("records")]
     seeds = [seed for seed in found[0] if all(seed in values for values in found)]
-    return np.array([[values[seed] for values in found] for seed in seeds]).reshape(len(seeds), -1)
+    return np.array([[values[seed] for values in found] for seed in seeds]).reshape(len(seeds), len(found))
