@@ -51,17 +51,7 @@ def room_of(module: str) -> str:
     return module.partition(".")[0]
 
 
-PENDING = pytest.mark.xfail(reason="analysis and metrics are being taken apart", strict=True)
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        pytest.param(name, marks=PENDING if name in ("analysis.claims", "suite.claims") else ())
-        for name in MODULES
-        if room_of(name) in ROOMS
-    ],
-)
+@pytest.mark.parametrize("module", [name for name in MODULES if room_of(name) in ROOMS])
 def test_a_room_imports_only_from_the_rooms_above_it(module):
     place = ROOMS.index(room_of(module))
     used = {room_of(name) for name in imports_of(MODULES[module])} - {"margin", "fused"}
@@ -72,7 +62,6 @@ def test_every_module_is_in_a_room_or_part_of_the_public_kit():
     assert {room_of(name) for name in MODULES} == {*ROOMS, "__init__", "margin", "fused"}
 
 
-@PENDING
 def test_no_modules_import_each_other_in_a_circle():
     graph = {name: {other for other in imports_of(path) if other in MODULES} for name, path in MODULES.items()}
     while ready := [name for name, needs in graph.items() if not needs & (graph.keys() - {name})]:

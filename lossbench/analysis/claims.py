@@ -5,47 +5,31 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from lossbench import stats
-from lossbench.analysis.claims_along import sides, trend, unchanged
-from lossbench.analysis.claims_pair import NOT_RUN, Row, pair, points_of
+from lossbench.analysis.claim_tests import NOT_RUN, Row, covered, followed, tested
+from lossbench.analysis.comparisons import frame_of
+from lossbench.analysis.records import RunData
 from lossbench.core.format import Claim
-from lossbench.metrics import METRICS
-from lossbench.report.blocks import Place
+from lossbench.core.point import Point
+from lossbench.plugins.metrics import METRICS
 from lossbench.suite.claims import GRID, covers
-
-if TYPE_CHECKING:
-    from lossbench.analysis.results import Results
 
 CLAIM_COLUMNS = [
     *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
     *("unit", "p_holm", "seeds_needed", "evidence", "states", "p", "family", "statement", "note"),
 ]
-UNFINISHED = "no seed has finished all that it compares"
+UNFINISHED = "no seed finished everything that it compares"
 OUTCOMES = ("supported", "contradicted", "undecided", NOT_RUN)
 
 
-def outcomes(results: Results) -> dict[str, Counter[str]]:
-    """How many cases of each statement of the suite came out how."""
-    counts: dict[str, Counter[str]] = {}
-    for row in results.claims.to_dict("records"):
-        counts.setdefault(row["statement"], Counter())[row["verdict"] if was_run(row) else NOT_RUN] += 1
-    return counts
-
-
-def was_run(row: Mapping[str, Any]) -> bool:
-    """Whether what a claim compares was tried, whatever came of it."""
-    return bool(row["evidence"] != NOT_RUN)
-
-
-def judged(results: Results) -> pd.DataFrame:
-    """A row a claim; p values are Holm-adjusted over the claims of its family."""
-    from lossbench.analysis.results import frame_of
-
-    rows = [_row(results, claim) for claim in results.outline.claims]
+def judged(data: RunData) -> pd.DataFrame:
+    """One row per claim; p values are Holm-adjusted over the claims of a family."""
+    claims = data.outline.claims
+    rows = [_row(data, claim) for claim in claims]
     families: dict[str, list[Row]] = {}
     for row in rows:
         families.setdefault(row["family"], []).append(row)
@@ -54,67 +38,79 @@ def judged(results: Results) -> pd.DataFrame:
         for row, adjusted in zip(family, stats.holm([row["p"] for row in family]), strict=True):
             row["p_holm"] = adjusted
             row["verdict"], row["evidence"] = row.pop("judge")(adjusted)
-            open_question = row["verdict"] == "undecided" and row["n"] >= stats.FEWEST_SEEDS
-            row["seeds_needed"] = row.pop("needed")(size) if open_question and size else None
-    tried = set(results.records[["experiment", "kind", "label"]].itertuples(index=False, name=None))
-    for row, claim in zip(rows, results.outline.claims, strict=True):
-        if not was_run(row) and _tried(results, claim, tried):
+            is_open = row["verdict"] == "undecided" and row["n"] >= stats.FEWEST_SEEDS
+            row["seeds_needed"] = row.pop("needed")(size) if is_open and size else None
+    recorded = set(data.records[["experiment", "kind", "label"]].itertuples(index=False, name=None))
+    for row, claim in zip(rows, claims, strict=True):
+        if not was_run(row) and _recorded(data, claim, recorded):
             row["evidence"] = UNFINISHED
     return frame_of(rows, CLAIM_COLUMNS)
 
 
-def _row(results: Results, claim: Claim) -> Row:
+def outcomes(claims: pd.DataFrame) -> dict[str, Counter[str]]:
+    """By statement of the suite: how many of its cases had each outcome."""
+    counts: dict[str, Counter[str]] = {}
+    for row in claims.to_dict("records"):
+        counts.setdefault(row["statement"], Counter())[row["verdict"] if was_run(row) else NOT_RUN] += 1
+    return counts
+
+
+def was_run(row: Mapping[str, Any]) -> bool:
+    """Whether the cells that a claim compares have records, finished or not."""
+    return bool(row["evidence"] != NOT_RUN)
+
+
+def cells_behind(data: RunData, claim: Claim) -> list[tuple[Point, str | None]]:
+    """The points and losses that a claim compares, its subject first; loss None stands for a timing cell."""
+    if claim.metric == "step_seconds":
+        return [(cell.point, None) for cell in data.timed if covers(claim, cell.point)]
+    if claim.along is not None:
+        sides = followed(data, claim, claim.along)
+        named = [(where, loss) for _, where, loss in sides]
+        named += [(where, claim.than) for _, where, _ in sides if claim.than]
+    else:
+        named = [(covered(data, claim), loss) for loss in _losses(claim)]
+    return list(dict.fromkeys((point, loss) for where, loss in named for point in where))
+
+
+def _row(data: RunData, claim: Claim) -> Row:
     stated = {name: getattr(claim, name) for name in ("text", "family", "experiment", "metric", "note")}
-    stated |= {"states": states(claim), "statement": claim.statement or claim.text}
-    if claim.unchanged_with is not None:
-        return stated | unchanged(results, claim, claim.unchanged_with)
-    if claim.along is not None:
-        return stated | trend(results, claim, claim.along)
-    return stated | pair(results, claim)
+    return {**stated, "states": states(claim), "statement": claim.statement or claim.text, **tested(data, claim)}
 
 
-def _tried(results: Results, claim: Claim, tried: Set[tuple[str, str, str]]) -> bool:
-    """Whether all that a claim compares has records, finished or not."""
+def _losses(claim: Claim) -> list[str]:
+    """The losses of a claim about two, in its order."""
+    return list(claim.equivalent or (str(claim.better or claim.not_worse), str(claim.than)))
+
+
+def _recorded(data: RunData, claim: Claim, recorded: Set[tuple[str, str, str]]) -> bool:
+    """Whether everything that a claim compares has records, finished or not."""
     if claim.metric == "step_seconds":
-        return any((experiment, kind) == (claim.experiment, "timing") for experiment, kind, _ in tried)
-    if claim.along is not None:
-        labels = [str(claim.loss)]
-        if claim.along not in GRID:
-            labels = [label for *_, label in sides(results, claim, claim.along)]
+        return any((experiment, kind) == (claim.experiment, "timing") for experiment, kind, _ in recorded)
+    if claim.along is None:
+        losses = _losses(claim)
+    elif claim.along in GRID:
+        losses = [str(claim.loss)]
     else:
-        labels = list(claim.equivalent or [str(claim.better or claim.not_worse)])
-    labels += [claim.than] if claim.than else []
-    return bool(labels) and all((claim.experiment, "train", label) in tried for label in labels)
-
-
-def places(results: Results, claim: Claim) -> list[Place]:
-    """The cells behind a claim: what is said to be better, then what it is compared with; a trend in its order."""
-    if claim.metric == "step_seconds":
-        timed = [point for point, _ in results.timings() if covers(claim, point)]
-        return [Place.of({**point, "loss": None}, kind="timing") for point in timed]
-    if claim.along is not None:
-        followed = sides(results, claim, claim.along)
-        pairs = [(points, label) for _, points, label in followed]
-        pairs += [(points, claim.than) for _, points, _ in followed if claim.than]
-    else:
-        named = claim.equivalent or (str(claim.better or claim.not_worse), str(claim.than))
-        pairs = [(points_of(results, claim), label) for label in named]
-    return list(dict.fromkeys(Place.of({**point, "loss": label}) for points, label in pairs for point in points))
+        losses = [loss for *_, loss in followed(data, claim, claim.along)]
+    losses += [claim.than] if claim.than else []
+    return bool(losses) and all((claim.experiment, "train", loss) in recorded for loss in losses)
 
 
 def states(claim: Claim) -> str:
-    """The claim in one line, as it is tested."""
+    """The claim as it is tested, in one line."""
     metric = claim.metric
     if claim.equivalent:
         return f"{metric}: {claim.equivalent[0]} ≈ {claim.equivalent[1]}"
-    sign = ">" if METRICS[metric].higher_is_better else "<"
+    up = METRICS[metric].higher_is_better
     if claim.not_worse:
-        return f"{metric}: {claim.not_worse} {'≥' if sign == '>' else '≤'} {claim.than}, but for the margin"
+        return f"{metric}: {claim.not_worse} {f'≥ {claim.than} −' if up else f'≤ {claim.than} +'} margin"
     if claim.along:
         what = f"{claim.loss} − {claim.than}" if claim.than else str(claim.loss)
         if claim.unchanged_with:
             return f"{metric} of {what} does not change with {claim.along}"
         return f"{metric} of {what} {'increases' if claim.increases_with else 'decreases'} with {claim.along}"
+    sign = ">" if up else "<"
     if claim.than_metric:
         return f"{metric} of {claim.better} {sign} {claim.than_metric} of {claim.than}"
     return f"{metric}: {claim.better} {sign} {claim.than}"

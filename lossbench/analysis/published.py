@@ -1,54 +1,46 @@
-"""Published numbers against measured ones: comparable at all, and then, would one more of our cells come out there?"""
+"""Published numbers against measured ones: are they comparable, and would another cell of ours reproduce them?"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from lossbench import stats
+from lossbench.analysis.records import RunData
 from lossbench.core.format import NamedText, Protocol
 from lossbench.core.labels import parse_label
 from lossbench.core.model import Cell
+from lossbench.core.point import AXES
 
-if TYPE_CHECKING:
-    from lossbench.analysis.results import Results
-
-PUBLISHED_COLUMNS = [
-    *("experiment", "loss", "published", "mean", "low", "high", "n", "verdict", "differs", "source"),
-    *("dataset", "backbone", "classes", "width"),
-]
+NUMBERS = ("published", "mean", "low", "high", "n", "verdict")
+PUBLISHED_COLUMNS = ["experiment", "loss", *NUMBERS, "differs", "source", *AXES]
 UNSTATED = "the paper's protocol is not stated"
 
 
-def judged(results: Results) -> pd.DataFrame:
-    """A row a published number and point where its loss was measured."""
-    cells = {
-        (cell.experiment, cell.dataset.label, cell.backbone.label, cell.classes, cell.width): cell
-        for cell in results.cells
-        if cell.kind == "train"
-    }
+def judged(data: RunData) -> pd.DataFrame:
+    """One row per published number and point where its loss was measured."""
+    cells = {cell.point: cell for cell in data.cells if cell.kind == "train"}
     rows = []
-    for point in results.points:
-        tables = results.outline.published.get(point["experiment"], ())
+    for point in data.points:
+        tables = data.outline.published.get(point["experiment"], ())
         here = [table for table in tables if table.classes in (None, point["classes"])]
-        for printed, label, value in ((table, *entry) for table in here for entry in table.values.items()):
-            measured = results.measured.at("accuracy", point, label)
+        for table, loss, value in ((each, *entry) for each in here for entry in each.values.items()):
+            measured = list(data.measured.at("accuracy", point, loss).values())
             if not measured:
                 continue
-            cell = cells[tuple(point.values())]
-            total = int(results.measured.totals[(*point.values(), label)])
-            differs = differences(printed.protocol, cell, results.outline.examples.get(cell.dataset.label), total)
-            found = stats.reproduction(
-                list(measured.values()), value, results.outline.margin, differs=differs, resolution=100 / total
-            )
-            numbers = {name: getattr(found, name) for name in ("published", "mean", "low", "high", "n", "verdict")}
-            rows.append(point | {"loss": label, **numbers, "differs": "; ".join(differs), "source": printed.source})
+            cell = cells[point]
+            total = int(data.measured.totals[point, loss])
+            differs = differences(table.protocol, cell, data.outline.examples.get(cell.dataset.label), total)
+            resolution = data.measured.resolution("accuracy", [point], loss)
+            found = stats.reproduction(measured, value, data.outline.margin, differs=differs, resolution=resolution)
+            numbers = {name: getattr(found, name) for name in NUMBERS}
+            rows.append({**point, "loss": loss, **numbers, "differs": "; ".join(differs), "source": table.source})
     return pd.DataFrame(rows, columns=PUBLISHED_COLUMNS)
 
 
 def differences(protocol: Protocol | str | None, cell: Cell, examples: int | None, total: int) -> list[str]:
-    """The fields of a paper's protocol that a cell does not share, in words."""
+    """How a cell deviates from the protocol of a paper, in words."""
     if protocol == "same":
         return []
     if not isinstance(protocol, Protocol):
@@ -80,12 +72,12 @@ def differences(protocol: Protocol | str | None, cell: Cell, examples: int | Non
             continue
         theirs = sorted(there) if isinstance(there, list) else there
         if theirs != ours[name]:
-            found.append(f"{name} {_shown(theirs)} there, {_shown(ours[name])} here")
+            found.append(f"{name} {_shown(theirs)} in the paper, {_shown(ours[name])} here")
     return found + list(protocol.other)
 
 
 def _backbone(written: str | NamedText, cell: Cell) -> list[str]:
-    """How a stated backbone differs: by name, by options that are stated, or by others that the cell's label has."""
+    """How the stated backbone differs: in its name, in a stated option, or in an option that only the cell states."""
     if isinstance(written, NamedText):
         name, options = written.name, written.options
     else:
@@ -94,11 +86,11 @@ def _backbone(written: str | NamedText, cell: Cell) -> list[str]:
         except ValueError:  # a paper's own words for it
             name, options = written, {}
     if name != cell.backbone.name:
-        return [f"backbone {name} there, {cell.backbone.label} here"]
+        return [f"backbone {name} in the paper, {cell.backbone.label} here"]
     there = {**dict.fromkeys(parse_label(cell.backbone.label)[1]), **options}
     here = cell.backbone.options
     return [
-        f"backbone {key} {'unstated' if value is None else _shown(value)} there, {_shown(here.get(key))} here"
+        f"backbone {key} {'unstated' if value is None else _shown(value)} in the paper, {_shown(here.get(key))} here"
         for key, value in there.items()
         if here.get(key) != value
     ]

@@ -1,18 +1,17 @@
-"""Every loss as it is written and as it was tuned, side by side, with what tuning cost and chose."""
+"""Every tuned loss with its defaults and with the chosen setting, and what tuning tried: tuning.csv."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from lossbench import stats
-from lossbench.analysis.points import POINT, contrast
-from lossbench.suite.settings import Place, Trial, complete, tried, winner
-
-if TYPE_CHECKING:
-    from lossbench.analysis.results import Results
-    from lossbench.core.model import Budget
+from lossbench.analysis.measured import POINT, contrast
+from lossbench.analysis.records import RunData
+from lossbench.core.model import Budget
+from lossbench.core.point import Point
+from lossbench.suite.settings import Trial, complete, tried, winner
 
 TUNING_COLUMNS = [
     *(*POINT, "loss", "default", "default_low", "default_high", "tuned", "tuned_low", "tuned_high"),
@@ -20,62 +19,50 @@ TUNING_COLUMNS = [
 ]
 
 
-def tabulated(results: Results) -> pd.DataFrame:
-    """A row a loss and point of every experiment that is tuned; no row where the suite tunes nothing."""
-    budget = results.outline.tuning
-    rows = list(_rows(results, budget)) if budget else []
+def tuned(data: RunData) -> pd.DataFrame:
+    """One row per loss and point of every tuned experiment; no rows if the suite tunes nothing."""
+    budget = data.outline.tuning
+    if budget is None:
+        return pd.DataFrame(columns=TUNING_COLUMNS)
+    records = data.records.set_index("key")[["status", "cause", "accuracy"]].to_dict("index")
+    trials = tried(data.cells, records)
+    planned = dict.fromkeys((cell.point, cell.loss.label) for cell in data.cells if cell.kind == "train")
+    rows = []
+    for point, loss in planned:
+        mine = trials.get((point, loss))
+        if mine is not None:
+            rows.append({**point, "loss": loss, **_accuracies(data, budget, point, loss), **_trials(budget, mine)})
+            if rows[-1]["trial"] == 1:  # the default won, so both sides are the same cells: no estimate of a difference
+                rows[-1] |= {"low": None, "high": None}
     return pd.DataFrame(rows, columns=TUNING_COLUMNS)
 
 
-def _rows(results: Results, budget: Budget) -> list[dict[str, Any]]:
-    frame = results.records
-    records = {
-        key: {"status": status, "cause": cause, "accuracy": accuracy}
-        for key, status, cause, accuracy in zip(
-            *(frame[name] for name in ("key", "status", "cause", "accuracy")), strict=True
-        )
+def _accuracies(data: RunData, budget: Budget, point: Point, loss: str) -> dict[str, Any]:
+    """The accuracies of both settings with their intervals, and the paired difference."""
+    twin = Point({**point, "experiment": budget.experiments[point["experiment"]]})
+    default, chosen = (data.measured.at("accuracy", where, loss) for where in (point, twin))
+    row: dict[str, Any] = {}
+    for side, values in (("default", default), ("tuned", chosen)):
+        mean, low, high = stats.mean_interval(list(values.values()))
+        row |= {side: mean, f"{side}_low": low, f"{side}_high": high}
+    found = contrast(chosen, default, "points", None, data.measured.resolution("accuracy", [point], loss))
+    return row | {name: getattr(found, name) for name in ("n", "delta", "low", "high", "unit")}
+
+
+def _trials(budget: Budget, trials: list[Trial]) -> dict[str, Any]:
+    best = winner(trials) if complete(trials) else None
+    return {
+        "chosen": chosen(best, budget) if best else "",
+        "lr": best.setting.lr if best else None,
+        "trial": best.number if best else None,
+        "trials": len(trials),
+        "failed": sum(trial.lost > 0 for trial in trials),
+        "left": sum(trial.left > 0 for trial in trials),
+        "validation": best.mean if best else None,
     }
-    trials = tried(results.cells, records)
-    rows = []
-    for point, label in _planned(results):
-        mine = trials.get(Place(point["experiment"], point["dataset"], point["width"], label))
-        if mine is None:
-            continue
-        best = winner(mine) if complete(mine) else None
-        there = {**point, "experiment": budget.experiments[point["experiment"]]}
-        written, tuned = (results.measured.at("accuracy", where, label) for where in (point, there))
-        row: dict[str, Any] = {**point, "loss": label}
-        for side, found in (("default", written), ("tuned", tuned)):
-            mean, low, high = stats.mean_interval(list(found.values()))
-            row |= {side: mean, f"{side}_low": low, f"{side}_high": high}
-        resolution = results.measured.resolution("accuracy", [point], label)
-        between = contrast(tuned, written, "points", None, resolution)
-        row |= {name: getattr(between, name) for name in ("n", "delta", "low", "high", "unit")}
-        if best and best.number == 1:  # the very same cells: their difference is no estimate
-            row |= {"low": None, "high": None}
-        row |= {
-            "chosen": chosen(best, budget) if best else "",
-            "lr": best.setting.lr if best else None,
-            "trial": best.number if best else None,
-            "trials": len(mine),
-            "failed": sum(trial.lost > 0 for trial in mine),
-            "left": sum(trial.left > 0 for trial in mine),
-            "validation": best.mean if best else None,
-        }
-        rows.append(row)
-    return rows
-
-
-def _planned(results: Results) -> list[tuple[dict[str, Any], str]]:
-    """(point, label) of every loss as it is written, in the order of the plan."""
-    found = {}
-    for cell in (cell for cell in results.cells if cell.kind == "train"):
-        values = (cell.experiment, cell.dataset.label, cell.backbone.label, cell.classes, cell.width)
-        found[(*values, cell.loss.label)] = (dict(zip(POINT, values, strict=True)), cell.loss.label)
-    return list(found.values())
 
 
 def chosen(trial: Trial, budget: Budget) -> str:
-    """The options that were tuned with what was chosen for each: `m=0.21, s=14.3`."""
+    """The tuned options with their chosen values: `m=0.21, s=14.3`."""
     loss = trial.setting.loss
     return ", ".join(f"{name}={loss.options[name]}" for name in budget.ranges.get(loss.label, {}))

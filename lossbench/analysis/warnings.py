@@ -1,6 +1,6 @@
-"""Results → what a careful reader should be warned of. One function a guard; add one and list it in `GUARDS`.
+"""What a careful reader must know about the results. One function per guard; add one and list it in `GUARDS`.
 
-A guard changes no number: it says where the numbers promise less than they seem to.
+A guard changes no number: it says where the numbers show less than they seem to.
 """
 
 from __future__ import annotations
@@ -14,254 +14,246 @@ import pandas as pd
 import scipy.special
 
 from lossbench import stats
-from lossbench.analysis import ranks
-from lossbench.analysis.points import POINT, place, points
-from lossbench.analysis.results import Results
+from lossbench.analysis.measured import losses_at
+from lossbench.analysis.ranks import identity
+from lossbench.analysis.records import RunData
+from lossbench.core.point import Point
 
-MOST_NAMED = 5  # places that one warning names; the others are counted
+MOST_NAMED = 5  # in one warning; the others are counted
 
 
-class Threat(NamedTuple):
-    """A warning that fired: which guard, where, and what it means in one sentence."""
+class Caution(NamedTuple):
+    """A warning: which guard, where, and what it means in one sentence."""
 
     guard: str
     where: str
     text: str
 
 
-def fired(results: Results) -> list[Threat]:
-    """Every warning that these results deserve, gravest first."""
-    return [threat for guard in GUARDS for threat in guard(results)]
+def fired(data: RunData, comparisons: pd.DataFrame) -> list[Caution]:
+    """The warnings for these results, most serious first."""
+    return [found for guard in GUARDS for found in guard(data, comparisons)]
 
 
-def diverged_cells(results: Results) -> Iterator[Threat]:
-    """A mean over the cells that survived flatters a loss that often fails."""
-    frame = results.records[results.records["kind"] == "train"]
+def diverged_cells(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """A mean over the remaining cells flatters a loss that often fails."""
+    frame = data.records[data.records["kind"] == "train"]
     for (experiment, label), group in frame.groupby(["experiment", "label"], sort=False):
         lost = Counter(status for status in group["status"] if status != "done")
         if lost:
             listed = ", ".join(f"{count} {status}" for status, count in sorted(lost.items()))
-            text = f"{listed} of {len(group)} cells of {label}: its numbers are those of the cells that finished."
-            yield Threat("diverged cells", str(experiment), text)
+            text = f"{listed} of {len(group)} cells of {label}: its numbers cover only the cells that finished."
+            yield Caution("diverged cells", str(experiment), text)
 
 
-def cold_classifiers(results: Results) -> Iterator[Threat]:
-    """A loss that its warm start hands no class weights begins behind the others."""
-    frame = results.trained
+def cold_classifiers(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """A loss that gets no class weights from its warm start begins behind the others."""
+    frame = data.trained
     cold = frame[["cold classifier" in flags for flags in frame["flags"]]] if len(frame) else frame
     for (experiment, label), group in cold.groupby(["experiment", "label"], sort=False):
         text = (
             f"{label} received no class weights from the warm start ({len(group)} cells): its classifier was not "
             "pretrained, unlike that of the other losses, so part of its difference may come from the start."
         )
-        yield Threat("cold classifier", str(experiment), text)
+        yield Caution("cold classifier", str(experiment), text)
 
 
-def unpaired(results: Results) -> Iterator[Threat]:
-    """A comparison needs seeds in common; and pairs whose seeds do not go together gain nothing."""
-    frame = _accuracy(results)
+def unpaired(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
+    """A comparison needs shared seeds, and pairing helps only if per-seed results are correlated."""
+    frame = _accuracy(comparisons)
     for row in frame[frame["n"] == 0].to_dict("records"):
-        sides = [results.measured.at("accuracy", row, label) for label in (row["loss"], row["baseline"])]
-        if all(sides):
-            text = f"{row['loss']} and {row['baseline']} have no seed in common at M = {row['width']}: not compared."
-            yield Threat("unpaired comparison", row["experiment"], text)
+        if all(_seeds(data, row)):
+            text = f"{row['loss']} and {row['baseline']} share no seed at M = {row['width']}: not compared."
+            yield Caution("unpaired comparison", row["experiment"], text)
     for experiment, group in frame.groupby("experiment", sort=False):
         middle = group["correlation"].median()
         if middle <= 0:  # NaN compares false
             text = (
-                f"the seeds of a loss and of the baseline do not go together (median r = {middle:.2f}): pairing "
-                "narrows no interval here."
+                "per-seed results of the losses and the baseline are not positively correlated (median "
+                f"r = {middle:.2f}), so pairing does not tighten the intervals."
             )
-            yield Threat("unpaired comparison", str(experiment), text)
+            yield Caution("unpaired comparison", str(experiment), text)
 
 
-def unequal_seeds(results: Results) -> Iterator[Threat]:
+def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """Losses that finished other seeds than the baseline are compared on fewer."""
-    for experiment, group in _accuracy(results).groupby("experiment", sort=False):
+    for experiment, group in _accuracy(comparisons).groupby("experiment", sort=False):
         odd = []
         for row in group.to_dict("records"):
-            mine, base = (set(results.measured.at("accuracy", row, row[side])) for side in ("loss", "baseline"))
+            mine, base = map(set, _seeds(data, row))
             if mine != base:
-                common = len(mine & base)
-                odd.append(f"{row['loss']} at M = {row['width']} ({len(mine)} and {len(base)}, {common} in common)")
+                shared = len(mine & base)
+                odd.append(f"{row['loss']} at M = {row['width']} ({len(mine)} and {len(base)}, {shared} shared)")
         if odd:
+            more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
             text = (
-                f"seeds of a loss and of the baseline are not the same: {_named(odd)}; only common ones are compared."
+                f"some losses finished other seeds than the baseline: {', '.join(odd[:MOST_NAMED])}{more}; only shared "
+                "seeds are compared."
             )
-            yield Threat("unequal seeds", str(experiment), text)
+            yield Caution("unequal seeds", str(experiment), text)
 
 
-def few_seeds(results: Results) -> Iterator[Threat]:
-    """Below three pairs there is no interval, and below some more no rank test can reach the level."""
-    for experiment, group in _accuracy(results).groupby("experiment", sort=False):
+def few_seeds(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
+    """Fewer than three pairs give no interval, and with few pairs no rank test can reach the level."""
+    for experiment, group in _accuracy(comparisons).groupby("experiment", sort=False):
         n, family = int(group["n"].min()), len(group)
         needed = stats.pairs_needed(stats.LEVEL / family)
         if n < stats.FEWEST_SEEDS:
-            text = f"{n} paired seeds: no interval and no test; {stats.FEWEST_SEEDS} are the least."
-            yield Threat("too few seeds", str(experiment), text)
+            text = f"{n} paired seeds: no interval and no test; at least {stats.FEWEST_SEEDS} are needed."
+            yield Caution("too few seeds", str(experiment), text)
         elif n < needed:
-            least = 2.0 ** (1 - n)
             text = (
-                f"{n} paired seeds cannot give a rank or sign test a two-sided p below {least:.3g}; in a family of "
-                f"{family} it takes {needed}, so none is printed and verdicts rest on the t test alone, which supposes "
-                "differences that are near normal."
+                f"with {n} paired seeds no rank or sign test can reach a two-sided p below {2.0 ** (1 - n):.3g}; a "
+                f"family of {family} needs {needed} seeds. None is shown, and verdicts rest on the t test alone, which "
+                "assumes nearly normal differences."
             )
-            yield Threat("too few seeds for a rank test", str(experiment), text)
+            yield Caution("too few seeds for a rank test", str(experiment), text)
 
 
-def pooled_seeds(results: Results) -> Iterator[Threat]:
-    """Seeds on one dataset agree about what is particular to it: they are no further datasets."""
-    datasets = {ranks.identity(point["dataset"]) for point in results.points}
+def pooled_seeds(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """Seeds on one dataset share what is particular to it: they do not count as further datasets."""
+    datasets = {identity(point["dataset"]) for point in data.points}
     if 1 < len(datasets) < stats.FEWEST_DATASETS:
-        seeds = results.trained["seed"].nunique()
+        seeds = data.trained["seed"].nunique()
         text = (
             f"{len(datasets)} datasets with {seeds} seeds each are {len(datasets)} observations across datasets, not "
-            f"{len(datasets) * seeds}: seeds are averaged first, and below {stats.FEWEST_DATASETS} datasets nothing is "
-            "tested across them."
+            f"{len(datasets) * seeds}: seeds are averaged first, and with fewer than {stats.FEWEST_DATASETS} datasets "
+            "nothing is tested across them."
         )
-        yield Threat("pooled seeds", ", ".join(sorted(datasets)), text)
+        yield Caution("pooled seeds", ", ".join(sorted(datasets)), text)
 
 
-def mixed_environments(results: Results) -> Iterator[Threat]:
+def mixed_environments(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """Cells of different machines or versions are not bit-identical, and their times do not compare."""
-    if len(results.environments) < 2:
+    if len(data.environments) < 2:
         return
-    frame = results.trained
-    where: dict[tuple[Any, ...], Any] = {}
-    for *key, seed, mark in zip(*(frame[name] for name in (*POINT, "label", "seed", "fingerprint")), strict=True):
-        where[(*key, seed)] = mark
-    for experiment, group in _accuracy(results).groupby("experiment", sort=False):
-        crossed = total = 0
+    where = _by_seed(data, "fingerprint")
+    for experiment, group in _accuracy(comparisons).groupby("experiment", sort=False):
+        pairs = []
         for row in group.to_dict("records"):
-            mine, base = place(row, row["loss"]), place(row, row["baseline"])
-            for seed in results.measured.at("accuracy", row, row["loss"]):
-                if (*base, seed) in where:
-                    total += 1
-                    crossed += where[(*mine, seed)] != where[(*base, seed)]
-        if crossed:
+            for seed in _seeds(data, row)[0]:
+                mine, base = (where.get((Point(row), row[side], seed)) for side in ("loss", "baseline"))
+                pairs += [(mine, base)] if base is not None else []
+        if crossed := sum(mine != base for mine, base in pairs):
             text = (
-                f"{crossed} of {total} pairs are of cells from different environments (machine, torch or threads): "
-                "part of their difference may be the environment's."
+                f"{crossed} of {len(pairs)} pairs are of cells from different environments (machine, torch or "
+                "threads): part of their difference may come from the environment."
             )
-            yield Threat("mixed environments", str(experiment), text)
-    marks = ", ".join(str(found.get("fingerprint")) for found in results.environments)
-    yield Threat("mixed environments", "all", f"records of {marks}; wall times are compared only within one.")
+            yield Caution("mixed environments", str(experiment), text)
+    marks = ", ".join(str(found.get("fingerprint")) for found in data.environments)
+    yield Caution("mixed environments", "all", f"records of {marks}; wall times are compared only within one.")
 
 
-def test_set_noise(results: Results) -> Iterator[Threat]:
-    """A difference beyond the seeds' noise may still be within that of the choice of test examples."""
-    frame = _accuracy(results)
+def test_set_noise(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
+    """A difference that is significant over seeds may still be within the noise of the test examples."""
+    frame = _accuracy(comparisons)
     frame = frame[frame["verdict"].str.startswith("different")]
-    keys = _keys(results) if len(frame) else {}
+    keys = _by_seed(data, "key") if len(frame) else {}
     bits: dict[str, np.ndarray[Any, Any]] = {}
 
-    def correct(place_: tuple[Any, ...], seeds: Sequence[int]) -> np.ndarray[Any, Any]:
-        for key in (keys[(*place_, seed)] for seed in seeds):
+    def correct(point: Point, loss: str, seeds: Sequence[int]) -> np.ndarray[Any, Any]:
+        mine = [keys[point, loss, seed] for seed in seeds]
+        for key in mine:
             if key not in bits:
-                bits[key] = results.correct(key)
-        return np.stack([bits[keys[(*place_, seed)]] for seed in seeds])
+                bits[key] = data.correct(key)
+        return np.stack([bits[key] for key in mine])
 
     for row in frame.to_dict("records"):
-        mine, base = (results.measured.at("accuracy", row, row[side]) for side in ("loss", "baseline"))
+        point = Point(row)
+        mine, base = _seeds(data, row)
         seeds = [seed for seed in mine if seed in base]
-        if _beyond_any_test_set([mine[seed] for seed in seeds], [base[seed] for seed in seeds], _total(results, row)):
+        means = (float(np.mean([side[seed] for seed in seeds])) for side in (mine, base))
+        if _exceeds_any_test_set(*means, examples=data.measured.totals[point, row["loss"]]):
             continue
-        a, b = (correct(place(row, row[side]), seeds) for side in ("loss", "baseline"))
+        a, b = (correct(point, row[side], seeds) for side in ("loss", "baseline"))
         if a.shape == b.shape and stats.test_set_noise_dominates(a, b):
             both = stats.two_way(a, b)
             text = (
-                f"{row['loss']} at M = {row['width']} is {row['verdict']} over seeds, but its {row['delta']:+.2f} "
-                f"points are no more than the choice of {a.shape[1]:,} test examples explains; for other seeds and "
-                f"examples the interval is [{100 * both.low:+.2f}, {100 * both.high:+.2f}]."
+                f"{row['loss']} at M = {row['width']} is {row['verdict']} over seeds, but {row['delta']:+.2f} points "
+                f"are within the noise of {a.shape[1]:,} test examples; over seeds and examples together the interval "
+                f"is [{100 * both.low:+.2f}, {100 * both.high:+.2f}]."
             )
-            yield Threat("test-set noise", row["experiment"], text)
+            yield Caution("test-set noise", row["experiment"], text)
 
 
-def _beyond_any_test_set(a: Sequence[float], b: Sequence[float], examples: float) -> bool:
-    """True where the difference is too large for any choice of so many examples, whichever they got wrong.
+def _exceeds_any_test_set(a: float, b: float, *, examples: float) -> bool:
+    """Whether the difference of two accuracies is too large for the noise of any test set of this size.
 
     An example's mean gap g is at most 1 in size, so Var(g) ≤ E|g| ≤ the errors of both: most bits need not be read.
     """
-    first, second = np.mean(a) / 100, np.mean(b) / 100
     if examples < 2:
         return False
-    floor = float(scipy.special.ndtri(1 - stats.LEVEL / 2)) * np.sqrt((2 - first - second) / (examples - 1))
-    return bool(abs(first - second) > floor + 1 / examples)
+    floor = float(scipy.special.ndtri(1 - stats.LEVEL / 2)) * np.sqrt((2 - a / 100 - b / 100) / (examples - 1))
+    return bool(abs(a - b) / 100 > floor + 1 / examples)
 
 
-def _total(results: Results, row: dict[str, Any]) -> float:
-    return results.measured.totals[place(row, row["loss"])]
-
-
-def disturbed_times(results: Results) -> Iterator[Threat]:
+def disturbed_times(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
     """Rounds in which the process did not have its cores to itself."""
-    for point, notes in results.timing_notes:
+    for point, _rounds, notes in data.timed:
         if count := notes.get("disturbed", 0):
-            text = f"{count} rounds of the timing cell at M = {point['width']} shared their cores with something else."
-            yield Threat("disturbed timing", point["experiment"], text)
+            text = f"{count} rounds of the timing cell at M = {point['width']} shared their cores with other processes."
+            yield Caution("disturbed timing", point["experiment"], text)
 
 
-def second_look(results: Results) -> Iterator[Threat]:
-    """Seeds added after a look at the results: the more looks, the likelier a chance finding."""
-    for experiment, looks in results.outline.looks.items():
-        now = len({cell.seed for cell in results.cells if cell.experiment == experiment})
+def second_look(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """Seeds added after a look at the results: the more looks, the more likely a chance finding."""
+    for experiment, looks in data.outline.looks.items():
+        now = len({cell.seed for cell in data.cells if cell.experiment == experiment})
         before = ", ".join(str(count) for count in looks)
         text = (
-            f"planned with {before} seeds before and {now} now: this is look {len(looks) + 1}, and p values count one; "
-            "fix the number of seeds beforehand, or trust only what a fresh set of seeds confirms."
+            f"planned with {before} seeds before and {now} now: this is analysis number {len(looks) + 1} of these "
+            "data, and p-values assume one. Fix the number of seeds in advance, or confirm with fresh seeds."
         )
-        yield Threat("optional stopping", experiment, text)
+        yield Caution("optional stopping", experiment, text)
 
 
-def best_epoch(results: Results) -> Iterator[Threat]:
-    """How much better the numbers would look had the best point of each curve been chosen on the test set."""
-    for experiment, group in results.trained.groupby("experiment", sort=False):
+def best_epoch(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """How much better the numbers would look if the best point of each curve were chosen on the test set."""
+    for experiment, group in data.trained.groupby("experiment", sort=False):
         gaps = []
         for curve, correct, total in zip(group["curve"], group["correct"], group["total"], strict=True):
             if scored := [point["correct"] for point in curve if "correct" in point]:
                 gaps.append(100 * (max(*scored, correct) - correct) / total)
         if gaps:
             text = (
-                f"the last step counts; the best point of each curve, chosen on the test set, would look "
+                "accuracy is that of the last step; choosing the best point of each curve on the test set would look "
                 f"{np.mean(gaps):.2f} points better on average."
             )
-            yield Threat("best epoch", str(experiment), text)
+            yield Caution("best epoch", str(experiment), text)
 
 
-def multiplicity(results: Results) -> Iterator[Threat]:
-    """Many comparisons make some of them come out by chance; Holm's adjustment covers a family, not all of them."""
-    frame = results.comparisons
-    families = frame.groupby(["experiment", "metric"], sort=False).size()
-    if len(frame) > 1:
+def multiplicity(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
+    """With many comparisons some are significant by chance; Holm's adjustment covers one family, not all of them."""
+    families = comparisons.groupby(["experiment", "metric"], sort=False).size()
+    if len(comparisons) > 1:
         text = (
-            f"{len(frame)} comparisons in {len(families)} families (an experiment and metric), the largest of "
-            f"{families.max()}: in each family the chance of any false alarm is held at {stats.LEVEL}, over all of "
-            "them it is not. Claims have families of their own; what was picked for its size afterwards, and "
-            "metrics that no claim names, are exploratory."
+            f"{len(comparisons)} comparisons in {len(families)} families (one per experiment and metric), the largest "
+            f"of {families.max()}: the probability of any false alarm is at most {stats.LEVEL} within a family, not "
+            "over all of them. Claims have families of their own; differences picked for their size afterwards and "
+            "metrics that no claim names are exploratory."
         )
-        yield Threat("multiplicity", "all", text)
+        yield Caution("multiplicity", "all", text)
 
 
-GUARDS: tuple[Callable[[Results], Iterator[Threat]], ...] = (
+GUARDS: tuple[Callable[[RunData, pd.DataFrame], Iterator[Caution]], ...] = (
     *(diverged_cells, cold_classifiers),
     *(unpaired, unequal_seeds, few_seeds, pooled_seeds, mixed_environments, test_set_noise),
     *(disturbed_times, second_look, best_epoch, multiplicity),
 )
 
 
-def _accuracy(results: Results) -> pd.DataFrame:
-    return results.comparisons[results.comparisons["metric"] == "accuracy"]
+def _accuracy(comparisons: pd.DataFrame) -> pd.DataFrame:
+    return comparisons[comparisons["metric"] == "accuracy"]
 
 
-def _keys(results: Results) -> dict[tuple[Any, ...], str]:
-    """The key of every finished accuracy cell by place and seed."""
-    found = {}
-    for point, group in points(results.trained):
-        for label, seed, key in zip(group["label"], group["seed"], group["key"], strict=True):
-            found[(*place(point, label), seed)] = key
-    return found
+def _seeds(data: RunData, row: dict[str, Any]) -> tuple[dict[int, float], dict[int, float]]:
+    """The accuracies of both sides of a comparison by seed."""
+    point = Point(row)
+    return data.measured.at("accuracy", point, row["loss"]), data.measured.at("accuracy", point, row["baseline"])
 
 
-def _named(places: Sequence[str]) -> str:
-    more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
-    return ", ".join(places[:MOST_NAMED]) + more
+def _by_seed(data: RunData, column: str) -> dict[tuple[Point, str, int], Any]:
+    """A column of the finished accuracy cells by point, loss and seed."""
+    frame = data.trained
+    rows = zip(losses_at(frame), frame["seed"], frame[column], strict=True)
+    return {(*at, seed): value for at, seed, value in rows}

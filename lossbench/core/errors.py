@@ -1,12 +1,13 @@
-"""The exceptions a user can act on, and the sentence that helps them to.
+"""The exceptions a user can act on. The command line prints them as one sentence and exits with 2.
 
-LossbenchError          anything below; the command line prints it as one sentence and exits with 2
-├── SuiteError          the suite file asks for something that cannot be
-├── PluginError         a plugin is missing, twice there, or not what it should be
-├── DataError           a dataset is unknown, absent or damaged
+LossbenchError
+├── SuiteError          the suite file is invalid
+├── PluginError         a plugin is missing, ambiguous or invalid
+├── DataError           a dataset is unknown, damaged or cannot be used as requested
+│   └── MissingDataError    its files are missing: experiments that do not need them can still run
 ├── StoreError          a run folder cannot be read or written
-└── RunError            a run that had begun could not go on; exit code 1, since some cells did not finish
-    └── ClusterLostError    the Ray cluster it ran on is gone
+└── RunError            a run had to stop; finished cells are kept; exit code 1
+    └── ClusterLostError    the Ray cluster is gone
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from collections.abc import Iterable
 
 
 class LossbenchError(Exception):
-    """A request that cannot be met; its text says what, where and the nearest valid thing."""
+    """An invalid request; the text says what is wrong, where, and the nearest valid choice."""
 
 
 class SuiteError(LossbenchError):
-    """The suite file asks for something that cannot be."""
+    """The suite file is invalid."""
 
 
 class PluginError(LossbenchError):
-    """A plugin is missing, twice there, or not what it should be."""
+    """A plugin is missing, ambiguous or invalid."""
 
 
 class DataError(LossbenchError):
-    """A dataset is damaged, or cannot be what is asked of it."""
+    """A dataset is unknown, damaged or cannot be used as requested."""
 
 
 class MissingDataError(DataError):
-    """The files of a dataset are not here: what does not need them can still run."""
+    """The files of a dataset are missing: experiments that do not need them can still run."""
 
 
 class StoreError(LossbenchError):
@@ -40,30 +41,30 @@ class StoreError(LossbenchError):
 
 
 class RunError(LossbenchError):
-    """A run that had begun could not go on; what it finished is kept."""
+    """A run had to stop; finished cells are kept."""
 
 
 class ClusterLostError(RunError):
-    """Ray's head, or its daemon on this machine, is gone; Ray ends a process that was connected, sooner or later."""
+    """Ray's head, or its daemon on this machine, is gone; Ray will end every process that was connected."""
 
 
-MOST_ERROR, MOST_LINE, MOST_SHOWN = 20_000, 2_000, 300  # characters: in a record, in a line of it, in a terminal
+MOST_ERROR, MOST_LINE, MOST_SHOWN = 20_000, 2_000, 300  # characters: in a record, in one of its lines, in a terminal
 
 
 def bounded(text: str) -> str:
-    """An error text as a record keeps it: valid Unicode, and of what is long the beginning and the end."""
+    """An error text for a record: valid Unicode; long text is cut in the middle."""
     lines = text.encode(errors="backslashreplace").decode().split("\n")
     return shortened("\n".join(shortened(line, MOST_LINE) for line in lines), MOST_ERROR)
 
 
 def shortened(text: str, most: int) -> str:
-    """At most `most` characters, with a note of how many were left out."""
+    """At most `most` characters, with a note of how many were cut."""
     half = most // 2 - 25
     return text if len(text) <= most else f"{text[:half]} [… {len(text) - 2 * half:,} characters …] {text[-half:]}"
 
 
 def last_line(error: str | None) -> str:
-    """What an error comes to, in a line for the terminal: of a traceback the exception."""
+    """The last line of an error, for the terminal: the exception of a traceback."""
     return shortened((error or "").strip().rpartition("\n")[2], MOST_SHOWN)
 
 
@@ -73,6 +74,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if close := difflib.get_close_matches(word, words, n=1, cutoff=0.5):
         return f"did you mean '{close[0]}'?"
     if not words:
-        return "there is none to choose from"
+        return "none are known"
     shown = ", ".join(words[:12]) + (", …" if len(words) > 12 else "")
     return f"known: {shown}"

@@ -1,4 +1,4 @@
-"""How a plugin with options is written everywhere (suites, command line, reports): name[option=value,…]."""
+"""Labels of plugins with options in suites, command line and reports: name[option=value,…]."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def label(name: str, options: Mapping[str, Any]) -> str:
-    """(name, options) → `name[option=value,…]`, or the bare name when there are none."""
+    """(name, options) → `name[option=value,…]`, or just the name if there are no options."""
     inside = ",".join(f"{key}={_plain(value)}" for key, value in options.items())
     return f"{name}[{inside}]" if inside else name
 
@@ -23,7 +23,7 @@ def _plain(value: Any) -> str:
 
 
 def parse_label(text: str) -> tuple[str, dict[str, Any]]:
-    """`name[option=value,…]` → (name, options); values are read as TOML reads them, else as plain text."""
+    """`name[option=value,…]` → (name, options); values are read as TOML, else as plain text."""
     match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\[(.*)\])?\s*", text, flags=re.DOTALL)
     if not match:
         raise ValueError(f"'{text}' is not of the form name or name[option=value,…]")
@@ -34,7 +34,7 @@ def parse_label(text: str) -> tuple[str, dict[str, Any]]:
         if not equals or not key or not value:
             raise ValueError(f"'{part.strip()}' in '{text}' is not of the form option=value")
         if key in options:
-            raise ValueError(f"option '{key}' is there twice in '{text}'")
+            raise ValueError(f"option '{key}' is given twice in '{text}'")
         options[key] = _plain_value(value)
     return name, options
 

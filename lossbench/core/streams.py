@@ -1,8 +1,8 @@
 """Named random streams: each use of randomness has its own, so that none can shift another.
 
-A stream is a function of (seed, name, position) and nothing else. Two losses trained with one seed therefore see the
-same initial backbone, the same subset and the same batches, whatever each draws for itself; and a run that resumes at
-step t draws what it would have drawn.
+A stream depends only on (seed, name, position). Two losses trained with one seed therefore get the same initial
+backbone, subset and batches, whatever each draws for itself; and a run that resumes at step t draws what it would have
+drawn without the interruption.
 """
 
 from __future__ import annotations

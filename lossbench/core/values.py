@@ -1,4 +1,4 @@
-"""Values that a suite may hold: what TOML, JSON and a line of text can all show. Pure."""
+"""Values that a suite may contain: those that TOML, JSON and a line of text can all express. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, lone su
 
 
 def flaw(value: Any) -> tuple[list[Any], str] | None:
-    """The first thing in `value` that no suite may hold: its path inside the value, and what is wrong with it."""
+    """The first invalid part of `value`: its path inside the value, and what is wrong with it."""
     return next(_flaws(value, [], prose=False), None)
 
 
@@ -36,17 +36,17 @@ def _flaws(value: Any, path: list[Any], *, prose: bool) -> Iterator[tuple[list[A
         if not -(2**63) <= value < 2**63:
             yield path, "is a whole number of more than 64 bits"
     elif value is not None and not isinstance(value, float):
-        yield path, f"is a {type(value).__name__}; a suite holds text, numbers, true, false, lists and tables"
+        yield path, f"is a {type(value).__name__}; a suite may contain text, numbers, true, false, lists and tables"
 
 
 def frozen(value: Any) -> Any:
-    """A value that can be a member of a set, equal to another one exactly when the values are."""
+    """A hashable form of a value, equal exactly if the values are equal."""
     if isinstance(value, dict):
         return frozenset((key, frozen(item)) for key, item in value.items())
     return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it, on one line and not too long."""
+    """A value for an error message: one line, not too long."""
     text = repr(value)
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"

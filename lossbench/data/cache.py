@@ -1,17 +1,18 @@
-"""Prepared datasets: memory-mapped uint8 arrays, made once from whatever a plugin's `load` returns.
+"""Prepared datasets: memory-mapped uint8 arrays, made once from what a plugin's `load` returns.
 
     <data folder>/prepared/NAME-OPTIONS-SOURCE/
         meta.json               classes, version (a digest of all arrays), the sources and their state when read
         train_images.npy …      N×H×W×C uint8; labels, pairs and folds int64
 
-OPTIONS and SOURCE are hashes of what decides the arrays: the options, `size` and `gray` among them; the plugin itself.
-A folder appears by one rename, so that a half-made set is never seen; when the plugin or the files it read have changed
-since, the set is made again in the old one's place.
+OPTIONS and SOURCE are hashes of what decides the arrays: the options, including `size` and `gray`, and the plugin's
+code. A folder appears by one rename and is never seen incomplete; if the plugin or the files it read have changed, the
+dataset is prepared again and replaces the old one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -28,26 +29,26 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from lossbench.core.errors import DataError
-from lossbench.core.files import content, is_folder
+from lossbench.core.files import content, is_folder, staged
 from lossbench.data.dataset import Dataset, Images, Split
 from lossbench.data.readers.images import at_size
 from lossbench.plugins.registry import Plugin
 
 PREPARED = "prepared"
-FORMAT = 2  # raised when the layout of a prepared folder changes, or what may stand in it
+FORMAT = 2  # raised when the layout or content of a prepared folder changes
 
-# (what is being prepared, images done, images in all); called now and then
+# (name, images done, images in total)
 Progress = Callable[[str, int, int], None]
 
 
 def place(plugin: Plugin, options: Mapping[str, Any], root: Path) -> Path:
-    """Where the prepared form of a dataset with these options belongs, whether it is there or not."""
+    """The folder for the prepared form of a dataset with these options; it may not exist yet."""
     wanted = _short(str(root.absolute()), options)
     return _home(root) / f"{plugin.name}-{wanted}-{_short(FORMAT, plugin.source_hash)}"
 
 
 def opened(folder: Path) -> Dataset | None:
-    """The prepared dataset in a folder, its images still on disk; None when there is none, or none that is current."""
+    """The prepared dataset in a folder, with images memory-mapped; None if it is missing or outdated."""
     try:
         meta = json.loads(content(folder / "meta.json"))
         if any(_state(Path(path)) not in (state, None) for path, state in meta["sources"].items()):
@@ -58,7 +59,7 @@ def opened(folder: Path) -> Dataset | None:
             for part in ("train", "test")
         )
         extra = {name: np.load(arrays[name]) for name in ("pairs", "folds") if name in arrays}
-    except (OSError, ValueError, KeyError):  # not there, or damaged: it is made again
+    except (OSError, ValueError, KeyError):  # missing or damaged: it is prepared again
         return None
     tested = tuple(meta["tested"]) if meta["tested"] is not None else None
     return Dataset(train, test, meta["classes"], **extra, tested=tested, version=meta["version"])
@@ -72,40 +73,36 @@ def classes_of(folder: Path) -> int | None:
 
 
 def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, progress: Progress) -> Dataset:
-    """Write what a plugin loaded (`contract.checked`) as arrays under `folder`, and open it from there."""
+    """Write what a plugin loaded (`contract.checked`) as arrays to `folder`, and open it."""
     _sweep(folder.parent)
     staging = folder.with_name(f".{folder.name}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
     digest = hashlib.sha256()
-    states = {str(path): _state(path) for path in dataset.sources}  # before reading: a change meanwhile counts
+    states = {str(path): _state(path) for path in dataset.sources}  # before reading: later changes are noticed
+    images = [at_size(split.whole, size, gray) for split in (dataset.train, dataset.test)]
+    if (train_form := images[0].shape[1:]) != (test_form := images[1].shape[1:]):
+        raise DataError(
+            f"{_name(folder)}: training images are {train_form} (H×W×C) and test images {test_form}; "
+            "set 'size' or 'gray'"
+        )
     try:
-        staging.mkdir(parents=True)
-        images = [at_size(split.whole, size, gray) for split in (dataset.train, dataset.test)]
-        if (train_form := images[0].shape[1:]) != (test_form := images[1].shape[1:]):
-            raise DataError(
-                f"{_name(folder)}: training images are {train_form} (H×W×C) and test images {test_form}; "
-                "set 'size' or 'gray'"
-            )
-        total, done = sum(part.shape[0] for part in images), 0
-        for part, split, source in zip(("train", "test"), (dataset.train, dataset.test), images, strict=True):
-            _save(staging / f"{part}_labels.npy", split.labels, digest)
-            for count in _write(staging / f"{part}_images.npy", source, digest):
-                progress(_name(folder), done + count, total)
-            done += source.shape[0]
-        for name, array in (("pairs", dataset.pairs), ("folds", dataset.folds)):
-            if array is not None:
-                _save(staging / f"{name}.npy", array, digest)
-        meta = {
-            "classes": dataset.classes,
-            "tested": dataset.tested,
-            "version": digest.hexdigest()[:16],
-            "sources": states,
-        }
-        (staging / "meta.json").write_text(json.dumps(meta, indent=1))
-        _replace(staging, folder)
+        with staged(folder, staging):
+            staging.mkdir(parents=True)
+            total, done = sum(part.shape[0] for part in images), 0
+            for part, split, source in zip(("train", "test"), (dataset.train, dataset.test), images, strict=True):
+                _save(staging / f"{part}_labels.npy", split.labels, digest)
+                for count in _write(staging / f"{part}_images.npy", source, digest):
+                    progress(_name(folder), done + count, total)
+                done += source.shape[0]
+            for name, array in (("pairs", dataset.pairs), ("folds", dataset.folds)):
+                if array is not None:
+                    _save(staging / f"{name}.npy", array, digest)
+            version = digest.hexdigest()[:16]
+            meta = {"classes": dataset.classes, "tested": dataset.tested, "version": version, "sources": states}
+            (staging / "meta.json").write_text(json.dumps(meta, indent=1))
+            _remove_older(folder, staging.with_name(f"{staging.name}-old"))
     except OSError as error:
-        raise DataError(f"{folder}: the prepared data cannot be written ({error.strerror})") from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process was faster: its arrays are the same
+            raise DataError(f"{folder}: the prepared data cannot be written ({error.strerror})") from error
     found = opened(folder)
     if found is None:
         raise DataError(f"{folder}: the data changed while it was being prepared; try again")
@@ -113,29 +110,32 @@ def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, pro
 
 
 def _sweep(prepared: Path) -> None:
-    """Delete what processes of this machine that were killed left half-made."""
-    for staged in prepared.glob(f".*-{socket.gethostname()}-*-*"):
-        pid = staged.name.split("-")[-2]
+    """Delete what killed processes of this machine left incomplete."""
+    for left in prepared.glob(f".*-{socket.gethostname()}-*-*"):
+        pid = left.name.split("-")[-2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(staged, ignore_errors=True)
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _home(root: Path) -> Path:
-    """Beside the data, or, where that cannot be written (a shared folder), in the user's cache folder."""
+    """In the data folder or, if that is read-only (a shared folder), in the user's cache folder."""
     beside = root / PREPARED
     nearest = next(folder for folder in (beside, *beside.absolute().parents) if is_folder(folder))
     return beside if os.access(nearest, os.W_OK) else user_cache() / PREPARED
 
 
 def user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lossbench"
+    """The cache folder of this user: ~/.cache/lossbench on Linux, or below $XDG_CACHE_HOME."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("lossbench", appauthor=False)
 
 
 def _state(path: Path) -> list[int] | None:
-    """What tells a changed source from an unchanged one, quickly; None when it is gone (what was prepared stays good).
+    """A quick fingerprint of a source; None if it is gone (the prepared data stays valid).
 
-    A file: its size and time. A folder: the number of its folders and the sum of their times, to which adding or
-    removing a file adds; a file changed in place is not seen.
+    A file: its size and time. A folder: the number of its folders and the sum of their times, which change when a file
+    is added or removed; a file changed in place is not noticed.
     """
     try:
         if path.is_file():
@@ -148,7 +148,7 @@ def _state(path: Path) -> list[int] | None:
 
 
 def _write(path: Path, images: Images, digest: hashlib._Hash) -> Iterator[int]:
-    """The images into one .npy file, block by block; yields how many are done."""
+    """Write the images to one .npy file, block by block; yields how many are done."""
     shape = images.shape
     target = open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
     digest.update(repr(shape).encode())
@@ -166,22 +166,16 @@ def _save(path: Path, array: NDArray[np.int64], digest: hashlib._Hash) -> None:
     np.save(path, array)
 
 
-def _replace(staging: Path, folder: Path) -> None:
-    """Put a finished folder in its place, which older ones leave first (open maps of them stay readable)."""
+def _remove_older(folder: Path, aside: Path) -> None:
+    """Remove what was prepared with the same options before; processes that have it open can still read it."""
     for older in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
-        aside = staging.with_name(f"{staging.name}-old")
         with contextlib.suppress(OSError):
             older.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
-    try:
-        staging.rename(folder)
-    except OSError:  # another process was faster: its arrays are the same
-        if not folder.is_dir():
-            raise
 
 
 def _name(folder: Path) -> str:
-    """The dataset that is prepared in a folder."""
+    """The name of the dataset in a prepared folder."""
     return folder.name.rsplit("-", 2)[0]
 
 

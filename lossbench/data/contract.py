@@ -1,4 +1,4 @@
-"""What a dataset plugin may return; anything else is refused in one sentence before training. Nothing is cast."""
+"""What a dataset plugin may return; anything else is refused before training. Nothing is cast."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLDS = "folds must be a 1-D array of integers, one per pair"
 
 
 def counted(returned: Any, origin: Path) -> int:
-    """The number of classes of what the plugin file `origin` returned; no image is looked at."""
+    """The number of classes of what the plugin file `origin` returned; no image is read."""
     if not isinstance(returned, Dataset):
         raise _refused(origin, f"{_form(returned)}; it must be a lossbench.data.Dataset")
     classes = returned.classes
@@ -31,14 +31,14 @@ def counted(returned: Any, origin: Path) -> int:
 
 
 def checked(returned: Any, origin: Path, task: str | None) -> Dataset:
-    """What the plugin file `origin` returned for an experiment's `task` (None: it has no such option), checked.
+    """Check what the plugin file `origin` returned for a `task` (None: the plugin has no such option).
 
-    Integer labels, pairs and folds of any width become int64, which loses nothing.
+    Labels, pairs and folds of any integer type become int64.
     """
     classes = counted(returned, origin)
     dataset: Dataset = returned
     try:
-        held_out = dataset.pairs is not None and task != "classification"  # the test labels name unseen classes
+        held_out = dataset.pairs is not None and task != "classification"  # then test labels are of unseen classes
         train = _split("train", dataset.train, origin, classes)
         test = _split("test", dataset.test, origin, None if held_out else classes)
         _check_every_class(train.labels, classes)
@@ -55,7 +55,7 @@ def checked(returned: Any, origin: Path, task: str | None) -> Dataset:
 
 @dataclass(frozen=True)
 class Watched:
-    """Images that a plugin makes, each block checked as it comes."""
+    """Images that a plugin makes on demand, each block checked."""
 
     images: Images
     shape: tuple[int, int, int, int]
@@ -75,7 +75,7 @@ class Watched:
             raise DataError(f"{self.origin}: promised {promised} images but gave {done}")
 
     def _made(self) -> Iterator[Any]:
-        """The blocks as the plugin makes them; what it raises becomes a sentence."""
+        """The plugin's blocks; what it raises becomes a DataError."""
         try:
             yield from self.images.blocks()
         except LossbenchError:
@@ -85,7 +85,7 @@ class Watched:
 
 
 def _split(part: str, split: Any, origin: Path, classes: int | None) -> Split:
-    """One part of a dataset; its labels must be below `classes`, if that is given."""
+    """Check one split; its labels must be below `classes`, if given."""
     if not isinstance(split, Split):
         raise ValueError(f"{_form(split)} as {part}; it must be Split.of(images, labels)")
     labels = split.labels
@@ -103,13 +103,13 @@ def _split(part: str, split: Any, origin: Path, classes: int | None) -> Split:
     if low < 0 or high > most:
         allowed = "0 or more" if classes is None else f"0…{most} (classes = {classes})"
         raise ValueError(f"{part} labels from {low} to {high}; they must be {allowed}")
-    made = isinstance(split.whole, np.ndarray | Pictures)  # what these give is uint8 of one shape
+    made = isinstance(split.whole, np.ndarray | Pictures)  # these are uint8 of one shape
     images = split.whole if made else cast("NDArray[np.uint8]", Watched(cast("Images", split.whole), shape, origin))
     return Split(images, labels.astype(np.int64, copy=False))
 
 
 def _shape(part: str, images: Any) -> tuple[int, int, int, int]:
-    """N×H×W×C of images that are, or will be, uint8."""
+    """The shape N×H×W×C of images."""
     if _is_array(images):
         shape = images.shape
         if images.dtype != np.uint8:
@@ -143,7 +143,7 @@ def _check_every_class(labels: NDArray[np.int64], classes: int) -> None:
 def _pairs(
     dataset: Dataset, images: int
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None, tuple[int, ...] | None]:
-    """Pairs, folds and the folds that are tested, such that each of these has others to take its threshold from."""
+    """Check pairs, folds and tested folds: each tested fold needs others to take its threshold from."""
     pairs: Any = dataset.pairs
     folds: Any = dataset.folds
     tested: Any = dataset.tested
@@ -181,7 +181,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _form(value: Any) -> str:
-    """What something is: dtype and shape of an array, else its type."""
+    """The dtype and shape of an array, the type of anything else."""
     if _is_array(value):
         return f"{value.dtype} of shape {_times(value.shape)}"
     return "None" if value is None else f"a {type(value).__name__}"

@@ -1,7 +1,7 @@
-"""What a dataset is: two splits of uint8 images with int64 labels, and pairs where it can be used for verification.
+"""A dataset: two splits of uint8 images with int64 labels, and pairs if it can be used for verification.
 
-A plugin's `load` may return images that do not exist yet (`Images`: files to decode, characters to draw). The cache
-makes them arrays, block by block, so that a set larger than memory can be prepared and trained on.
+A plugin's `load` may return images that are made on demand (`Images`: files to decode, characters to draw). The cache
+turns them into arrays block by block, so that a dataset may be larger than memory.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from lossbench.core.errors import MissingDataError
+
 Task = Literal["classification", "verification"]
 
 
 class Images(Protocol):
-    """Images that are made on demand, always the same and in the same order."""
+    """Images made on demand, always the same and in the same order."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(N, height, width, channels), known before any image is made."""
 
     def blocks(self) -> Iterator[NDArray[np.uint8]]:
-        """All images in order, a few at a time: uint8, n×H×W×C."""
+        """All images in order, in blocks of any length n: uint8, n×H×W×C."""
 
 
 @dataclass(frozen=True)
 class Split:
     """Images (uint8, N×H×W×C) and their labels (int64, N).
 
-    A subset keeps the whole array, which may be a file larger than memory, and the rows that it means: `gather` reads
-    just the images of a batch.
+    A subset keeps the whole array, which may be a file larger than memory, and its row numbers: `gather` reads only
+    the images of a batch.
     """
 
     whole: NDArray[np.uint8]
@@ -43,10 +45,7 @@ class Split:
 
     @classmethod
     def of(cls, images: Images | NDArray[np.uint8], labels: NDArray[np.integer[Any]]) -> Split:
-        """What a plugin's `load` returns: images that are there, or that the cache will make.
-
-        Nothing is converted here: `contract` refuses what does not fit.
-        """
+        """For a plugin's `load`: an array, or images made on demand. `contract` checks them; nothing is converted."""
         return cls(cast("NDArray[np.uint8]", images), cast("NDArray[np.int64]", labels))
 
     def __len__(self) -> int:
@@ -54,7 +53,7 @@ class Split:
 
     @property
     def images(self) -> NDArray[np.uint8]:
-        """All of them: a view of the whole array, or a copy of a subset."""
+        """All images: a view of the whole array, or a copy of a subset."""
         return self.whole if self.rows is None else self.gather(np.arange(len(self)))
 
     def gather(self, index: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
@@ -81,13 +80,18 @@ class Dataset:
     classes: int
     pairs: NDArray[np.int64] | None = None  # P×3 over test.images: image a, image b, same?
     folds: NDArray[np.int64] | None = None  # P: the fold of each pair
-    tested: tuple[int, ...] | None = None  # the folds that count; None: all
-    augment: tuple[str, ...] = ()  # what happens to training batches
-    sources: tuple[Path, ...] = ()  # the files or folders it was read from: when they change it is prepared again
-    version: str = ""  # a digest of all arrays, given by the cache
+    tested: tuple[int, ...] | None = None  # the folds to test; None: all
+    augment: tuple[str, ...] = ()  # of training batches
+    sources: tuple[Path, ...] = ()  # files or folders it was read from: if they change, it is prepared again
+    version: str = ""  # a digest of all arrays, set by the cache
 
     @cached_property
     def in_shape(self) -> tuple[int, int, int]:
         """(channels, height, width), as a backbone takes it."""
         _, height, width, channels = self.train.whole.shape
         return channels, height, width
+
+
+def missing(name: str, path: Path) -> MissingDataError:
+    """The error for a file or folder of a dataset that can be downloaded."""
+    return MissingDataError(f"{name} is not available: {path} is missing; get it with `lossbench data get {name}`")

@@ -24,16 +24,16 @@ BOLD = ("DejaVuSans-Bold", "DejaVuSerif-Bold", "DejaVuSerif-BoldItalic", "DejaVu
 BOLD_STIX = ("STIXGeneralBol", "STIXGeneralBolIta")
 TEX = ("cmr10", "cmb10", "cmss10", "cmti10", "cmtt10")  # beyond letters and digits their codes are TeX's own
 
-SUBLINES = 2  # a row of pixels is the mean of so many scan lines, each covered exactly
+SUBLINES = 2  # scan lines per row of pixels, each covered exactly
 CHORDS = 4  # straight pieces of a curve
 MASTER, BOX = 64, 56  # pixels: the side of a master, and of the box in it that a character fills
-POSE = 13  # uniform numbers that one picture takes, besides those of its noise
+POSE = 13  # random numbers per picture, besides those of its noise
 
 Outline = NDArray[np.float64]  # E×4: straight edges x₀, y₀, x₁, y₁, y upwards
 
 
 class Faces:
-    """Open font files. They are not shared with a forked process, which would share the place in the file too."""
+    """Open font files. Not to be shared with a forked process, which would share the file position, too."""
 
     def __init__(self, names: Sequence[str] = REGULAR + BOLD + BOLD_STIX + TEX) -> None:
         import matplotlib
@@ -52,7 +52,7 @@ class Faces:
         return {code for font in self._fonts.values() for code in font.get_charmap()}
 
     def outline(self, name: str, code: int) -> Outline | None:
-        """A character in one face; None when the face has not got it, or draws nothing for it."""
+        """A character in one face; None if the face does not have it or draws nothing for it."""
         font = self._fonts[name]
         if not font.get_char_index(code) or (name in TEX and not (code < 128 and chr(code).isalnum())):
             return None

@@ -1,4 +1,4 @@
-"""Pairs for verification: LFW's own list, and fixed pairs of our own for other sets."""
+"""Pairs for verification: LFW's official list, and fixed random pairs for other datasets."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ FOLDS = 10
 def drawn_pairs(labels: NDArray[np.int64], per_fold: int, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pairs (P×3) and their folds (P): in each of ten folds `per_fold` pairs, half of them of one class.
 
-    As in LFW no class stands in two folds, so that a threshold is never chosen on the classes it is tested on. The
-    pairs are a function of the labels and the seed alone.
+    As in LFW no class is in two folds, so a threshold is never chosen on the classes it is tested on. The pairs depend
+    only on the labels and the seed.
     """
     rng = np.random.default_rng(seed)
     present = np.unique(labels)
     if len(present) < 2 * FOLDS:
-        raise DataError(f"verification needs at least {2 * FOLDS} unseen classes, two a fold; there are {len(present)}")
+        raise DataError(
+            f"verification needs at least {2 * FOLDS} unseen classes, two per fold; there are {len(present)}"
+        )
     shuffled = rng.permutation(present)
     pairs, half = [], per_fold // 2
     for fold in range(FOLDS):

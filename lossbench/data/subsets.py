@@ -1,4 +1,4 @@
-"""What is done to a dataset without copying it: classes chosen, a stratified subset drawn, batches augmented."""
+"""Views of a dataset that copy nothing: chosen classes, stratified subsets, held-out images; augmented batches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lossbench.core.streams import derive
 from lossbench.data.dataset import Dataset, Split
 from lossbench.data.pairs import drawn_pairs
 
-VALIDATION_PAIRS = 200  # a fold
+VALIDATION_PAIRS = 200  # per fold
 
 
 def chosen_classes(available: int, classes: int | list[int] | None) -> list[int]:
-    """The labels that the option `classes` means: the first k, or those listed."""
+    """The labels that the option `classes` selects: the first k, or those listed."""
     chosen = list(range(available)) if classes is None else classes
     if isinstance(chosen, int):
         if not 2 <= chosen <= available:
@@ -29,7 +29,7 @@ def chosen_classes(available: int, classes: int | list[int] | None) -> list[int]
 
 
 def only_classes(dataset: Dataset, classes: int | list[int]) -> Dataset:
-    """The chosen classes alone, labelled 0…k−1 in the order given; unseen test classes stay as they are."""
+    """Only the chosen classes, labelled 0…k−1 in the order given; unseen test classes stay unchanged."""
     chosen = chosen_classes(dataset.classes, classes)
     new_label = np.full(dataset.classes, -1, dtype=np.int64)
     new_label[chosen] = np.arange(len(chosen))
@@ -42,31 +42,31 @@ def only_classes(dataset: Dataset, classes: int | list[int]) -> Dataset:
 
 
 def stratified(dataset: Dataset, size: int, seed: int) -> Split:
-    """`size` training images, every class in its share (largest remainders), drawn by the seed's own stream."""
+    """`size` training images with the class proportions of the dataset (largest remainders), drawn by `seed`."""
     split = dataset.train
     if not dataset.classes <= size <= len(split):
-        raise DataError(f"train must be between {dataset.classes} (one a class) and {len(split)}, got {size}")
+        raise DataError(f"train must be between {dataset.classes} (one per class) and {len(split)}, got {size}")
     return split.take(_drawn(split.labels, dataset.classes, size, derive(seed, "subset")))
 
 
 def balanced(dataset: Dataset, per_class: int, seed: int) -> Split:
-    """`per_class` training images of every class, drawn by the seed's own stream."""
+    """`per_class` training images of every class, drawn by `seed`."""
     split = dataset.train
     fewest = int(np.bincount(split.labels, minlength=dataset.classes).min())
     if not 1 <= per_class <= fewest:
-        raise DataError(f"per_class must be between 1 and {fewest}, what the smallest class has, got {per_class}")
+        raise DataError(f"per_class must be between 1 and {fewest}, the size of the smallest class, got {per_class}")
     rng = np.random.default_rng(derive(seed, "subset"))
     members = (np.flatnonzero(split.labels == label) for label in range(dataset.classes))
     return split.take(np.sort(np.concatenate([rng.choice(own, per_class, replace=False) for own in members])))
 
 
 def held_out(dataset: Dataset, share: float) -> Dataset:
-    """The training images alone: a share of them, always the same, is tested on instead of the test set.
+    """Hold out a share of the training images, always the same, and test on it instead of the test set.
 
-    Classification: that share of every class. Verification: that share of the classes, and pairs drawn from them.
+    Classification: that share of every class. Verification: that share of the classes, with pairs drawn from them.
     """
     if not 0 < share < 1:
-        raise DataError(f"validation must lie between 0 and 1, a share of the training images, got {share:g}")
+        raise DataError(f"validation must be a share of the training images between 0 and 1, got {share:g}")
     split = dataset.train
     if dataset.pairs is None:
         size = round(share * len(split))
@@ -87,12 +87,12 @@ def held_out(dataset: Dataset, share: float) -> Dataset:
 
 
 def learned_classes(classes: int, share: float) -> int:
-    """How many classes are left to learn when a share of them is held out for verification."""
+    """The number of classes to learn when a share of them is held out for verification."""
     return max(2, classes - round(share * classes))
 
 
 def _drawn(labels: NDArray[np.int64], classes: int, size: int, stream: int) -> NDArray[np.int64]:
-    """The indices, in order, of `size` examples with every class in its share."""
+    """The sorted indices of `size` examples with the class proportions of `labels`."""
     counts = np.bincount(labels, minlength=classes)
     share = counts * size / len(labels)
     take = np.floor(share).astype(int)
@@ -103,8 +103,8 @@ def _drawn(labels: NDArray[np.int64], classes: int, size: int, stream: int) -> N
 
 
 def augmented(images: NDArray[np.uint8], how: tuple[str, ...], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """A training batch (B×H×W×C) under random changes, each image its own: `flip` (left–right, every second),
-    `crop` (padded by an eighth of its height with black, then cut out anywhere).
+    """A randomly changed training batch (B×H×W×C): `flip` (left–right, with probability ½), `crop` (at random, after
+    padding by an eighth of the height with black).
     """
     count, height, width, _ = images.shape
     if "flip" in how:

@@ -1,32 +1,41 @@
-"""What can be measured of a loss: where its number stands in a record's row, its unit, and which way is better."""
+"""One file per metric; `lossbench.plugins.metrics` says what a file declares."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from lossbench.core.format import VERIFICATION_METRICS
+import numpy as np
+from numpy.typing import NDArray
 
-
-class Metric(NamedTuple):
-    """How a metric is read: its column, its unit, and which way is better."""
-
-    column: str
-    unit: str
-    higher_is_better: bool
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-METRICS = {
-    "accuracy": Metric("accuracy", "points", True),
-    "angle": Metric("angle_test", "degrees", False),
-    "angle_train": Metric("angle_train", "degrees", False),
-    "weight_angle": Metric("weight_angle", "degrees", True),
-    "simplex_distance": Metric("simplex_distance", "", False),
-    "feature_norm": Metric("norm_test", "", True),
-    "step_seconds": Metric("", "%", False),  # paired rounds of timing cells, as a ratio
-    "steps_to_converge": Metric("steps_to_converge", "steps", False),
-    "fc_bytes": Metric("bytes_fc", "bytes", False),
-    "peak_bytes": Metric("bytes_peak", "bytes", False),
-    **{name: Metric(name, "points", name != "eer") for name in VERIFICATION_METRICS},
-}
-SCORES = ("accuracy", *VERIFICATION_METRICS)  # how well a loss does its task, in points
-ANGLES = ("angle", "angle_train", "weight_angle", "simplex_distance")  # measured from the class weights of a loss
+@dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
+class Evaluation:
+    """What a trained network gives for a split, in evaluation mode: a metric's `measure` gets that of the test set."""
+
+    labels: NDArray[np.int64]  # (N,)
+    features: Tensor  # N×M, on the device of the network
+    weights: Tensor | None  # C×M, the class weights of the loss, where it has them
+    known: bool = True  # the labels are those of the classes that it was trained on
+    correct: NDArray[np.bool_] | None = None  # of the test set: one bit per example, or per tested pair
+    predicted: NDArray[np.int64] | None = None  # of a classification: the class of each test example
+    scores: NDArray[np.float64] | None = None  # of a verification: the cosine of each tested pair
+    same: NDArray[np.bool_] | None = None  # whether the two images of each tested pair are of one class
+    train: Evaluation | None = None  # of training images, at most `training.evaluation.TRAIN_SAMPLE`
+
+    @cached_property
+    def angles(self) -> list[float | None]:
+        """Degrees between the features of each class and its weight; empty where they have no weights to compare."""
+        from lossbench.metrics._angles import by_class
+
+        if self.weights is None or not self.known:
+            return []
+        return by_class(self.features, self.labels, self.weights)
+
+    def details(self) -> dict[str, Any]:
+        """What a record keeps as `verification` besides the metrics."""
+        return {}

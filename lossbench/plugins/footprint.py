@@ -1,15 +1,14 @@
-"""What decides a plugin's results besides its options: its source files, library versions, and the files it names.
+"""What decides a plugin's results besides its options: source files, library versions, and files that it names.
 
-A plugin is one file, but that file imports modules and may open others. Its footprint is found by reading, never by
-running:
+The footprint of a plugin file is found by reading it, never by running it:
 
     sources      the plugin file and every module of its own code that it imports, at any depth: modules of lossbench,
-                 of the plugin's package, and loose modules outside site-packages (editable installs among them)
+                 of the plugin's package, and modules outside site-packages (including editable installs)
     libraries    installed packages that these import; the version of a package stands for its code
     files        data files that the sources name in a string with a suffix (`centres.npz`): absolute, beside the
-                 source, or in the working folder; logs are left out, since a plugin writes them itself
+                 source, or in the working folder; logs are excluded, since a plugin writes them itself
 
-A name that is put together while the plugin runs cannot be found this way: name such files as literals or as options.
+A file name that is composed at run time cannot be found this way: write it as a literal or as an option.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parents[1]
-INSTALLED = ("site-packages", "dist-packages")  # folders whose packages are known by their version
+INSTALLED = ("site-packages", "dist-packages")  # folders of packages that are identified by their version
 MOST_FILES = 1000  # of a folder that an option names
-WRITTEN = ("", ".log", ".pid", ".lock", ".tmp")  # suffixes of files that a plugin is more likely to write than to read
+WRITTEN = ("", ".log", ".pid", ".lock", ".tmp")  # suffixes of files that a plugin rather writes than reads
 LONGEST_NAME = 1024  # characters of a string that may name a file
 CODE = (".py", ".pyc", ".so", ".pyd")
-ALIASES = {"PIL": "pillow", "sklearn": "scikit-learn"}  # of our own imports: to ask for all names takes half a second
+ALIASES = {"PIL": "pillow", "sklearn": "scikit-learn"}  # of our own imports: looking up all names takes half a second
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """The code and files that a plugin file uses; names are those of modules, so that a copy elsewhere is the same."""
+    """The code and files that a plugin uses; by module name, so that a copy in another folder is equal."""
 
     sources: Mapping[str, Path]  # by the module's name; the plugin itself is ""
     libraries: Mapping[str, str]  # version by distribution
@@ -60,7 +59,7 @@ class Footprint:
 
 
 def footprint_of(plugin: Path) -> Footprint:
-    """The footprint of a plugin file; computed again when one of its files has changed."""
+    """The footprint of a plugin file; recomputed when one of its files has changed."""
     known = _known.get(plugin)
     if known is None or known[1] != known[0].stamps():
         search = _Search(plugin)
@@ -81,7 +80,7 @@ def named_files(values: Iterable[Any], folders: Iterable[Path]) -> list[Path]:
 
 
 def files_within(values: Iterable[Any], folders: Iterable[Path]) -> list[Path]:
-    """The files in the folders that option values name as paths; ValueError where there are too many to read."""
+    """The files in folders that option values name as paths; ValueError if there are too many."""
     found: list[Path] = []
     for text in _texts(values):
         for path in _candidates(text, folders) if os.sep in text or text.startswith((".", "~")) else ():
@@ -93,7 +92,7 @@ def files_within(values: Iterable[Any], folders: Iterable[Path]) -> list[Path]:
 
 
 def content_digest(path: Path) -> bytes:
-    """sha256 of a file's content; read again only when its size or time has changed."""
+    """sha256 of a file's content; reread only if its size or time has changed."""
     return _content_digest(path, _stamp(path))
 
 
@@ -103,7 +102,7 @@ def _content_digest(path: Path, stamp: Any) -> bytes:
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").digest()
-    except OSError as error:  # gone or unreadable: whoever opens it will say so
+    except OSError as error:  # missing or unreadable: opening it will raise a clear error
         return f"unreadable: {error.errno}".encode()
 
 
@@ -117,7 +116,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 @dataclass
 class _Search:
-    """One walk over the imports of a plugin."""
+    """The search for everything that a plugin imports."""
 
     plugin: Path
     sources: dict[str, Path] = field(default_factory=dict)
@@ -143,7 +142,7 @@ class _Search:
             self.module(wanted, path)
 
     def module(self, name: str, importer: Path) -> None:
-        """Add what `import NAME` in the file `importer` brings in."""
+        """Add what `import NAME` in the file `importer` loads."""
         top, *rest = name.split(".")
         if top in sys.stdlib_module_names:
             return
@@ -152,7 +151,7 @@ class _Search:
             return
         start, folders = _top(top, (importer.parent, self.plugin.parent, self.plugin.parent.parent))
         if start is None and not folders:
-            return  # not installed here: importing it will fail, and say so
+            return  # not installed: importing it will raise a clear error
         places = [start] if start else folders
         own = any(folder in self.plugin.parents for folder in folders)
         if not own and any(part in INSTALLED for place in places for part in place.parts) and (known := release(top)):
@@ -163,7 +162,7 @@ class _Search:
             self.source(dotted, path)
 
     def of_lossbench(self, rest: list[str]) -> None:
-        """A module of this package; its public functions build any plugin, so they stand for all of ours."""
+        """Add a module of this package; `import lossbench` can build any built-in plugin, so it adds them all."""
         files = list(_walk("lossbench", rest, None, [PACKAGE])) if rest else []
         for dotted, path in files:
             self.source(dotted, path)
@@ -174,7 +173,7 @@ class _Search:
 
 
 def built_in_folder(name: str) -> Path:
-    """The folder of our own plugins: inside an installed package, beside it in a checkout."""
+    """The folder of built-in plugins: inside an installed package, beside it in a checkout."""
     inside = PACKAGE / name
     return inside if inside.is_dir() else PACKAGE.parent / name
 
@@ -193,7 +192,7 @@ def imported(tree: ast.Module, package: str = "") -> Iterator[str]:
                 parents = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join(filter(None, (*parents, base)))
             names = [f"{base}.{alias.name}" for alias in node.names if alias.name != "*"]
-            if base and (base != "lossbench" or not names):  # which only offers names
+            if base and (base != "lossbench" or not names):  # which only re-exports names
                 yield base
             yield from names if base else ()
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
@@ -207,7 +206,7 @@ def _parsed(path: Path, stamp: Any) -> ast.Module:
     del stamp  # part of the cache key only
     try:
         return ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # importing it will fail, and say so
+    except (OSError, SyntaxError, ValueError):  # importing it will raise a clear error
         return ast.Module([], [])
 
 
@@ -220,7 +219,7 @@ def _top(name: str, beside: Iterable[Path]) -> tuple[Path | None, list[Path]]:
     if spec is not None:
         folders = [Path(place) for place in spec.submodule_search_locations or ()]
         return (None, folders) if folders or not spec.origin else (Path(spec.origin), [])
-    for folder in beside:  # a plugin may put its own folder on the path
+    for folder in beside:  # a plugin may add its own folder to the path
         if (folder / name).is_dir():
             return None, [folder / name]
         if (folder / f"{name}.py").is_file():
@@ -229,11 +228,11 @@ def _top(name: str, beside: Iterable[Path]) -> tuple[Path | None, list[Path]]:
 
 
 def _walk(top: str, rest: list[str], start: Path | None, folders: list[Path]) -> Iterator[tuple[str, Path]]:
-    """The files that importing top.rest… runs, outermost package first; what is no module ends the walk."""
+    """The files that importing top.rest… runs, outermost package first; stops at a name that is not a module."""
     if start is not None:
         yield top, start
         return
-    if top != "lossbench":  # whose own __init__ only offers names
+    if top != "lossbench":  # whose own __init__ only re-exports names
         yield from ((top, folder / "__init__.py") for folder in folders if (folder / "__init__.py").is_file())
     dotted = top
     for part in rest:
@@ -256,7 +255,7 @@ def release(module: str) -> tuple[str, str] | None:
     name = ALIASES.get(module, module)
     try:
         return name, version(name).partition("+")[0]
-    except PackageNotFoundError:  # the distribution has another name than its module, as pillow has
+    except PackageNotFoundError:  # the distribution has another name than its module, like pillow
         names = sorted(_distributions().get(module, ()))
     return (names[0], version(names[0]).partition("+")[0]) if names else None
 
@@ -287,9 +286,9 @@ def data_names(tree: ast.Module) -> Iterator[str]:
 def _candidates(text: str, folders: Iterable[Path]) -> Iterator[Path]:
     if not 0 < len(text) <= LONGEST_NAME or any(character < " " for character in text):
         return
-    path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises where nobody is called so
+    path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user
     for candidate in [path] if path.is_absolute() else [folder / path for folder in folders]:
-        with contextlib.suppress(OSError, ValueError):  # no name that the file system could have
+        with contextlib.suppress(OSError, ValueError):  # not a valid file name
             candidate.stat()
             yield candidate
 

@@ -1,4 +1,4 @@
-"""What may be varied of a loss when it is tuned: the range of an option, or a set of choices. Pure."""
+"""What tuning may vary: a range of an option, or a list of choices. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any
 
 from lossbench.core.errors import nearest
 
-FACTOR = 10  # between the ends of a range, from which on it is logarithmic
-DIGITS = 3  # significant ones of a value: a tuned option is a number that people can write down
+FACTOR = 10  # a range whose ends differ by at least this factor is logarithmic
+DIGITS = 3  # significant digits of a tuned value, so that people can write it down
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, both included: `whole` ones where the option is an int, spread evenly over their
-    magnitudes where the range is `logarithmic`.
-    """
+    """Numbers from `low` to `high`, inclusive; `whole` for an int option, evenly spaced in log if `logarithmic`."""
 
     low: float
     high: float
@@ -24,8 +22,8 @@ class Range:
     logarithmic: bool = False
 
     def at(self, share: float) -> float:
-        """The value that lies `share` (0…1) of the way up."""
-        # Whole numbers have one step more than their ends are apart, so that all of them are equally likely.
+        """The value at a `share` (0…1) of the range."""
+        # Half a step more at both ends makes all whole numbers equally likely.
         low, high = (self.low - 0.5, self.high + 0.5) if self.whole else (self.low, self.high)
         value = low * (high / low) ** share if self.logarithmic else low + share * (high - low)
         value = round(value) if self.whole else float(f"{value:.{DIGITS}g}")
@@ -37,7 +35,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Choices:
-    """Values of which one is taken, each as likely as the others."""
+    """Values to choose from, all equally likely."""
 
     values: tuple[Any, ...]
 
@@ -52,7 +50,7 @@ Space = Mapping[str, Range | Choices]  # by option
 
 
 class RangeError(ValueError):
-    """A range that makes no sense; `option` is whose."""
+    """An invalid range, of `option`."""
 
     def __init__(self, option: str | None, message: str) -> None:
         super().__init__(message)
@@ -62,8 +60,8 @@ class RangeError(ValueError):
 def read(written: Any, parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Range | Choices]:
     """Ranges as a plugin or a suite writes them; `parsers` turns a value into that of an option, or raises ValueError.
 
-    A plugin writes (low, high) for a range and a list for choices; a suite, whose TOML has no tuples, [low, high] and
-    {choices = […]}, which `text` has told apart already.
+    A plugin writes (low, high) for a range and a list for choices. TOML has no tuples: a suite writes [low, high] and
+    {choices = […]}, converted before this is called.
     """
     if not isinstance(written, Mapping):
         raise RangeError(None, 'must map options to ranges, such as {"m": (0.05, 0.5)}')
@@ -79,7 +77,7 @@ def read(written: Any, parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str,
 
 
 def rising(low: float, high: float) -> tuple[float, float]:
-    """The ends of a range, if they are in order."""
+    """The ends of a range; ValueError unless low < high."""
     if not low < high:
         raise ValueError(f"must rise from its low to its high end, got {low:g} and {high:g}")
     return low, high

@@ -1,9 +1,8 @@
-"""Plugin folders → names. A plugin is one file; it is read as text until somebody needs to run it.
+"""Plugin folders → names. A plugin is one file, read as text and executed only when it is used.
 
-The file's stem is the plugin's name, the first line of its docstring is its summary, and the keyword-only
-arguments of its entry point (`Loss`, `Backbone` or `load`) are exactly the options that a suite may set. All of
-that is read with `ast`, so that listing plugins or refusing a misspelt option imports nothing, and a broken file
-hurts only the one who names it.
+The file's stem is the plugin's name, the first line of its docstring is its summary, and the keyword-only arguments of
+its entry point (`Loss`, `Backbone` or `load`) are exactly the options that a suite may set. All of that is read with
+`ast`: listing plugins or refusing a misspelt option imports nothing, and a broken file matters only if it is named.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lossbench.core.errors import PluginError, nearest
 from lossbench.core.files import content, is_file, is_folder
@@ -40,16 +39,19 @@ from lossbench.plugins.footprint import (
 from lossbench.plugins.ranges import Choices, Range, RangeError
 from lossbench.plugins.ranges import read as read_ranges
 
-Kind = Literal["loss", "backbone", "dataset"]
-KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")
-ENTRY_POINT: dict[Kind, str] = {"loss": "Loss", "backbone": "Backbone", "dataset": "load"}
-FOLDER: dict[Kind, str] = {"loss": "losses", "backbone": "backbones", "dataset": "datasets"}
+if TYPE_CHECKING:  # pydantic, which the model needs, takes longer than listing all plugins
+    from lossbench.core.model import Spec
+
+Kind = Literal["loss", "backbone", "dataset", "metric"]
+KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")  # the kinds that a suite names and anybody may add
+ENTRY_POINT: dict[Kind, str] = {"loss": "Loss", "backbone": "Backbone", "dataset": "load", "metric": "measure"}
+FOLDER: dict[Kind, str] = {"loss": "losses", "backbone": "backbones", "dataset": "datasets", "metric": "metrics"}
 ENTRY_POINT_GROUP = "lossbench.plugins"
-CLASS_WEIGHTS = "weight"  # where a loss that says nothing has its class weights
+CLASS_WEIGHTS = "weight"  # the default name of a loss's class weights
 
-TRAINS_WITH = ("torch", "numpy")  # libraries that every cell uses: results may change with their versions
+TRAINS_WITH = ("torch", "numpy")  # every cell uses them: results may change with their versions
 
-REQUIRED = object()  # the default of an option that has none
+REQUIRED = object()  # marks an option without a default
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,13 @@ class Option:
     default: Any
 
     def parse(self, value: Any) -> Any:
-        """`value` as this option's type, strictly (a TOML array may become a tuple); ValueError otherwise."""
+        """`value` as this option's type, strictly (but a TOML array may become a tuple); ValueError otherwise."""
         import pydantic
         import pydantic_core
 
         try:
             if not _finite(value):
-                raise ValueError("JSON, and so a record, has no such number")
+                raise ValueError("records are JSON, which has no such number")
             as_json = pydantic_core.to_json(value)  # JSON mode: strict about types, yet [1, 2] fits tuple[int, ...]
             return self._adapter.validate_json(as_json, strict=True)
         except (pydantic.ValidationError, ValueError) as error:
@@ -76,13 +78,13 @@ class Option:
 
     @cached_property
     def _adapter(self) -> Any:
-        """Made once: a sweep asks it thousands of times."""
+        """Built once: a sweep uses it thousands of times."""
         import pydantic
 
         return pydantic.TypeAdapter(self.annotation)
 
 
-# What every dataset can do, whoever loads it: `lossbench.data` applies these after the plugin's own `load`.
+# Options of every dataset: `lossbench.data` applies them after the plugin's own `load`.
 SHARED_DATASET_OPTIONS = {
     "train": Option("train", int | None, "int | None", None),
     "per_class": Option("per_class", int | None, "int | None", None),
@@ -96,7 +98,7 @@ SHARED_DATASET_OPTIONS = {
 
 @dataclass(frozen=True)
 class Plugin:
-    """One plugin file, known by its source."""
+    """One plugin file."""
 
     kind: Kind
     name: str
@@ -116,12 +118,12 @@ class Plugin:
 
     @property
     def footprint(self) -> Footprint:
-        """The modules, libraries and files that the file uses."""
+        """The modules, libraries and files that the plugin uses."""
         return footprint_of(self.path)
 
     @property
     def source_hash(self) -> str:
-        """Of the file, the modules of its own code and the versions of the libraries that these import."""
+        """A hash of the file, the modules of its own code and the versions of the libraries that these import."""
         return self.footprint.digest()[:16]
 
     def identity(self, options: Mapping[str, Any]) -> str:
@@ -142,8 +144,8 @@ class Plugin:
         return digest.hexdigest()[:16]
 
     def data_files(self, options: Mapping[str, Any], root: Path) -> list[Path]:
-        """The files that a dataset is read from as far as its code or an option names them."""
-        if self.built_in:  # ours name their `sources`
+        """The files that a dataset's code or options name."""
+        if self.built_in:  # these return their `sources`
             return []
         named = named_files([*options.values(), *data_names(self._tree)], [root, Path.cwd()])
         return [*self.footprint.files, *named]
@@ -190,8 +192,14 @@ class Plugin:
         return own
 
     @property
+    def defined(self) -> bool:
+        """Whether the file defines the entry point of this kind."""
+        named = (ast.ClassDef, ast.FunctionDef)
+        return any(isinstance(node, named) and node.name == ENTRY_POINT[self.kind] for node in self._tree.body)
+
+    @property
     def open_ended(self) -> bool:
-        """True when the entry point takes **options: names that only the plugin itself can judge."""
+        """True if the entry point takes **options, which only the plugin itself can check."""
         arguments = _signature(self._tree, ENTRY_POINT[self.kind])
         return arguments is not None and arguments.kwarg is not None
 
@@ -200,14 +208,14 @@ class Plugin:
         """Module-level names bound to literals, which defaults may refer to."""
         constants = {}
         for node in self._tree.body:
-            for target in _targets(node):
+            for name, value in _bindings(node):
                 with contextlib.suppress(ValueError):
-                    constants[target.id] = ast.literal_eval(node.value)  # type: ignore[attr-defined]  # an assignment
+                    constants[name] = ast.literal_eval(value)
         return constants
 
     @cached_property
     def ranges(self) -> dict[str, Range | Choices]:
-        """What RANGES says may be tuned, by option; PluginError where it makes no sense."""
+        """The ranges in RANGES, by option; PluginError if they are invalid."""
         self._require_literal("RANGES")
         try:
             return self.read_ranges(self.constants.get("RANGES", {}))
@@ -216,13 +224,13 @@ class Plugin:
             raise PluginError(f"{self.path}: {place}: {error}") from error
 
     def _require_literal(self, name: str) -> None:
-        assigned = {target.id for node in self._tree.body for target in _targets(node)}
+        assigned = {target for node in self._tree.body for target, _ in _bindings(node)}
         if name in assigned - self.constants.keys():
             raise PluginError(f"{self.path}: {name} must be a literal, so that it can be read without running the file")
 
     @property
     def class_weights(self) -> str | None:
-        """The path of a loss's class weights, as CLASS_WEIGHTS names it; None when it declares to have none."""
+        """The dotted name of a loss's class weights (CLASS_WEIGHTS); None if it declares to have none."""
         self._require_literal("CLASS_WEIGHTS")
         written = self.constants.get("CLASS_WEIGHTS", CLASS_WEIGHTS)
         if written is None or (isinstance(written, str) and all(part.isidentifier() for part in _parts(written))):
@@ -234,28 +242,25 @@ class Plugin:
 
     @property
     def names_class_weights(self) -> bool:
-        """True when the file has CLASS_WEIGHTS, so that what it says must be so."""
+        """True if the file declares CLASS_WEIGHTS, which must then be correct."""
         return "CLASS_WEIGHTS" in self.constants
 
     @cached_property
     def weightless(self) -> bool:
-        """True when the text alone shows that a loss has no class weights; False when only building it can tell."""
+        """True if the text alone shows that a loss has no class weights; False if it must be built to know."""
         if self.class_weights is None or self.names_class_weights:
             return self.class_weights is None
         entry = next((node for node in self._tree.body if isinstance(node, ast.ClassDef) and node.name == "Loss"), None)
         if entry is None or any(ast.unparse(base) not in _PLAIN_BASES for base in entry.bases):
-            return False  # what it inherits may bring them
+            return False  # it may inherit them
         return not any(_mentioned(node) & {CLASS_WEIGHTS, *_HIDE_NAMES} for node in ast.walk(self._tree))
 
     def read_ranges(self, written: Any) -> dict[str, Range | Choices]:
-        """Ranges of this plugin's own options, as somebody writes them; RangeError names the first wrong one."""
+        """Parse ranges of this plugin's own options; RangeError names the first invalid one."""
         return read_ranges(written, {name: option.parse for name, option in self.own.items()})
 
     def parse_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Every option with its value, in the order of the signature; PluginError names the first wrong one.
-
-        The error's `option` attribute is the offending key, so that a suite can point at it.
-        """
+        """Every option with its value, in the order of the signature; OptionError names the first invalid one."""
         for name in given:
             if name not in self.options and not self.open_ended:
                 raise OptionError(
@@ -275,12 +280,12 @@ class Plugin:
         return values | {name: value for name, value in given.items() if name not in values}
 
     def load(self) -> Any:
-        """The plugin's entry point: the file is executed on the first call, under a name nobody else uses."""
+        """The plugin's entry point; the file is executed on the first call, under a unique module name."""
         return _load(self)
 
 
 class OptionError(PluginError, ValueError):
-    """An option that a plugin does not take; `option` is its name when one key is to blame."""
+    """An invalid option; `option` is its name, if one key is the cause."""
 
     def __init__(self, option: str | None, message: str) -> None:
         super().__init__(message)
@@ -288,9 +293,9 @@ class OptionError(PluginError, ValueError):
 
 
 class Registry:
-    """All plugins in sight: the built-in ones, those in `folders`, those of installed packages.
+    """All known plugins: built-in ones, those in `folders`, those of installed packages.
 
-    Each of `folders` holds `losses/`, `backbones/` or `datasets/`, as this project's own checkout does.
+    Each of `folders` has subfolders `losses/`, `backbones/` or `datasets/`.
     """
 
     def __init__(self, folders: Iterable[Path] = ()) -> None:
@@ -302,7 +307,7 @@ class Registry:
     @cached_property
     def _found(self) -> dict[tuple[Kind, str], list[Path]]:
         found: dict[tuple[Kind, str], list[Path]] = {}
-        for kind in KINDS:
+        for kind in ENTRY_POINT:
             for place in self._places(kind):
                 for path in sorted(place.glob("*.py")):
                     if not path.name.startswith(("_", ".")) and is_file(path):
@@ -311,11 +316,13 @@ class Registry:
 
     def _places(self, kind: Kind) -> list[Path]:
         """The folders that may hold plugins of a kind."""
+        if kind == "metric":  # only ours: the key of a cell does not cover the code of its metrics
+            return [_built_in(kind)]
         others = [folder / FOLDER[kind] for folder in (*self.folders, *_installed())]
         return list(dict.fromkeys(map(_real, (_built_in(kind), *others))))
 
     def _unreadable(self, kind: Kind, name: str) -> list[Path]:
-        """What has the name but is no file (a FIFO, a link to itself), so that reading it says what is wrong."""
+        """Paths of this name that are not files (a FIFO, a link to itself): reading them says what is wrong."""
         paths = [place / f"{name}.py" for place in self._places(kind)] if os.sep not in name else []
         return [path for path in paths if os.path.lexists(path) and not is_folder(path)]
 
@@ -326,26 +333,31 @@ class Registry:
         paths = self._found.get((kind, name)) or self._unreadable(kind, name)
         if not paths:
             raise PluginError(f"unknown {kind} '{name}'; {nearest(name, self.names(kind))}")
-        if len({Plugin(kind, name, path).source for path in paths}) > 1:  # a copy of the same file is no quarrel
+        if len({Plugin(kind, name, path).source for path in paths}) > 1:  # a copy of the same file is no conflict
             listed = " and ".join(str(path) for path in paths)
             raise PluginError(f"two plugins claim the {kind} name '{name}': {listed}; rename one")
         return _plugin(kind, name, paths[0], paths[0].stat().st_mtime_ns)
 
+    def unchanged(self, kind: Kind, spec: Spec) -> bool:
+        """Whether a plugin decides results as it did when `spec` was planned."""
+        return self.find(kind, spec.name).identity(spec.options) == spec.source
+
 
 @lru_cache(maxsize=1024)
 def _plugin(kind: Kind, name: str, path: Path, modified: int) -> Plugin:
-    del modified  # part of the cache key only: an edited file is a new plugin
+    del modified  # only part of the cache key: an edited file is a new plugin
     return Plugin(kind, name, path)
 
 
 def _real(path: Path) -> Path:
-    """The path without links; Path.resolve raises at a link that leads to itself."""
+    """The path without links; Path.resolve raises for a link that leads to itself."""
     return Path(os.path.realpath(path))
 
 
 def _built_in(kind: Kind) -> Path:
-    """The folder of our own plugins."""
-    return PACKAGE / "data" / "sets" if kind == "dataset" else built_in_folder(FOLDER[kind])
+    """The folder of built-in plugins."""
+    inside = {"dataset": PACKAGE / "data" / "sets", "metric": PACKAGE / "metrics"}
+    return inside.get(kind) or built_in_folder(FOLDER[kind])
 
 
 @lru_cache(maxsize=1)
@@ -362,13 +374,18 @@ def _installed() -> tuple[Path, ...]:
     return tuple(folders)
 
 
-def _targets(node: ast.stmt) -> list[ast.Name]:
-    """The name that a statement binds to a value, if it is an assignment to one name."""
+def _bindings(node: ast.stmt) -> list[tuple[str, ast.expr]]:
+    """The names that an assignment binds, each with its value: `A = 1`, `A: int = 1`, `A, B = 1, 2`."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        found: list[ast.expr] = node.targets
+        target, value = node.targets[0], node.value
+    elif isinstance(node, ast.AnnAssign) and node.value:
+        target, value = node.target, node.value
     else:
-        found = [node.target] if isinstance(node, ast.AnnAssign) and node.value else []
-    return [target for target in found if isinstance(target, ast.Name)]
+        return []
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    return [(name.id, value) for name, value in pairs if isinstance(name, ast.Name)]
 
 
 _PLAIN_BASES = ("nn.Module", "Module", "torch.nn.Module")
@@ -376,7 +393,7 @@ _HIDE_NAMES = ("setattr", "register_parameter", "register_buffer", "__getattr__"
 
 
 def _mentioned(node: ast.AST) -> set[str]:
-    """The names that a piece of code may give an attribute."""
+    """The names that a node of code mentions."""
     written = (getattr(node, field, None) for field in ("attr", "id", "name", "value"))
     return {name for name in written if isinstance(name, str)}
 
@@ -407,7 +424,7 @@ _TYPES: dict[str, Any] = {
 
 def _option(argument: ast.arg, default: ast.expr | None, constants: Mapping[str, Any]) -> Option:
     text = ast.unparse(argument.annotation) if argument.annotation else "anything"
-    try:  # annotations are evaluated in a namespace of plain types: nothing of the plugin runs
+    try:  # evaluated in a namespace of plain types: no code of the plugin runs
         annotation = eval(text, {"__builtins__": {}}, _TYPES) if argument.annotation else Any
     except Exception:
         annotation = Any
@@ -424,7 +441,7 @@ _loaded: dict[tuple[Path, bytes], Any] = {}
 
 
 def _load(plugin: Plugin) -> Any:
-    """Execute the very text that was hashed: Python's loader would trust a byte-compiled file of the same second."""
+    """Execute the text that was hashed: Python's loader would trust a byte-compiled file of the same second."""
     if (plugin.path, plugin.source) in _loaded:
         return _loaded[plugin.path, plugin.source]
     kind, path = plugin.kind, plugin.path

@@ -1,4 +1,4 @@
-"""What a report is made of, whoever renders it. All text is in one line here, without control characters."""
+"""The parts of a report, independent of the output format. Texts are single lines without control characters."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from lossbench.core import plain
+from lossbench.core.point import Point
 
-# What a row of finished text may end a number with, and by how much that multiplies it.
+# Units that may follow a number in a finished text, with their factors.
 FACTORS = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "ms": 1e-3, "µs": 1e-6, "min": 60.0, "h": 3600.0}
 _NUMBER = re.compile(r"(?P<less><\s*)?(?P<number>[+-]?\d[\d ,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(?P<unit>[^\W\d]+)?")
 
 
 @dataclass(frozen=True)
 class Prose:
-    """A paragraph of plain text; `code` marks a command to be shown as typed."""
+    """A paragraph of plain text; `code` marks a command."""
 
     text: str
     code: bool = False
@@ -26,46 +27,28 @@ class Prose:
         _plain(self, text=plain.line(self.text))
 
 
-@dataclass(frozen=True)
-class Place:
-    """The cells behind a row: those of `loss` at a point of an experiment. None stands for any."""
+class Anchor(NamedTuple):
+    """The cells behind a row of a table: those of a loss at a point. Timing cells have all losses: None."""
 
-    experiment: str
-    loss: str | None = None
-    width: int | None = None
-    classes: int | None = None
-    dataset: str | None = None
-    backbone: str | None = None
+    point: Point
+    loss: str | None
     kind: str = "train"
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any], *, loss: str | None = None, kind: str = "train") -> Place:
-        """The place of a row that names its point and loss; `loss` asks for another loss at the same point."""
-        return cls(
-            str(row["experiment"]),
-            loss or row["loss"],
-            int(row["width"]),
-            int(row["classes"]),
-            row["dataset"],
-            row["backbone"],
-            kind,
-        )
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of finished text under `columns`: numbers are already words. Columns outside `left` hold numbers.
+    """Rows of finished text under `columns`. Columns outside `left` hold numbers.
 
-    `places` names the cells behind each row (the loss first, then what it is compared with); no places, no drill-down.
-    `order` gives, by column, the number that each row is sorted by, where the text does not begin with it; `experiment`
-    is what the table is about, if it is one alone.
+    `anchors` are the cells behind each row (the loss first, then what it is compared with); without them a row links to
+    no cells. `order` gives, by column, the numbers to sort by if the text does not begin with them; `experiment` is the
+    one that the table is about, if it is only one.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
     left: frozenset[str] = frozenset()
-    places: tuple[tuple[Place, ...], ...] = ()
+    anchors: tuple[tuple[Anchor, ...], ...] = ()
     order: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
     experiment: str = ""
 
@@ -82,23 +65,23 @@ class Table:
         *,
         left: Sequence[str],
         caption: str = "",
-        places: Sequence[Sequence[Place]] = (),
+        anchors: Sequence[Sequence[Anchor]] = (),
         order: Mapping[str, Sequence[float | None]] | None = None,
         experiment: str = "",
     ) -> Table:
-        """A table of one or more rows that have the same keys; the keys are its columns."""
+        """A table of at least one row; all rows have the same keys, which are the columns."""
         return cls(
             tuple(rows[0]),
             tuple(tuple(row.values()) for row in rows),
             caption,
             frozenset(left),
-            tuple(tuple(found) for found in places),
+            tuple(tuple(found) for found in anchors),
             tuple((column, tuple(values)) for column, values in (order or {}).items()),
             experiment,
         )
 
     def rank(self, row: int, column: int) -> float | None:
-        """The number by which a cell of a number column is sorted; None for "–" and other words, which come last."""
+        """The number by which a table cell is sorted; None for "–" and other words, which come last."""
         stated = dict(self.order).get(self.columns[column])
         value = leading_number(self.rows[row][column]) if stated is None else stated[row]
         return value if value is not None and math.isfinite(value) else None
@@ -114,12 +97,12 @@ def leading_number(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing as SVG text, what it shows in a sentence or two, and the same picture for papers and slides."""
+    """A drawing as SVG text with its caption, and a function that gives it as PDF or PNG."""
 
     name: str
     svg: str
     caption: str
-    saved: Callable[[str], bytes] | None = field(default=None, compare=False)  # as "pdf" or "png", drawn when asked
+    saved: Callable[[str], bytes] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         _plain(self, caption=plain.line(self.caption))
@@ -130,7 +113,7 @@ Block = Prose | Table | Figure
 
 @dataclass(frozen=True)
 class Section:
-    """A titled run of blocks; `slug` is its address in the page."""
+    """A title and its blocks; `slug` is its address in the page."""
 
     slug: str
     title: str

@@ -1,4 +1,4 @@
-"""Numbers into words, the same way in every table, sentence and figure."""
+"""Numbers as text, formatted the same way in every table, sentence and figure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DASH = "–"
 
 
 def finite(value: Any) -> bool:
-    """True for a number that can be printed."""
+    """Whether it is a number that can be printed."""
     return value is not None and not pd.isna(value) and math.isfinite(float(value))
 
 
@@ -26,6 +26,12 @@ def interval(low: Any, high: Any, digits: int = 2) -> str:
 
 def p_value(value: Any) -> str:
     return DASH if not finite(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def equals(value: Any) -> str:
+    """A p value after the letter p: `= 0.041`, `< 0.001`."""
+    shown = p_value(value)
+    return shown if shown.startswith("<") else f"= {shown}"
 
 
 def whole(value: Any) -> str:
@@ -46,7 +52,7 @@ def size(value: Any) -> str:
 
 
 def difference(row: Mapping[str, Any], unit: bool = True) -> str:
-    """A delta with its interval: `+0.25 points [+0.04, +0.47]`."""
+    """A difference with its interval: `+0.25 points [+0.04, +0.47]`."""
     if not finite(row["delta"]):
         return DASH
     digits = {"bytes": 0, "%": 1}.get(row["unit"], 2)

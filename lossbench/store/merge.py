@@ -1,7 +1,7 @@
-"""Several run folders of one plan → one: what shards, or the same suite on several machines, have made.
+"""Merge run folders of one suite: shards, or runs on several machines.
 
-Everything is read, checked and compared before anything is written. A cell that only did not come to its end (failed,
-oom, timeout) gives way to one that did; two results of one cell must be equal, or nothing is merged.
+Everything is read, checked and compared before anything is written. An unfinished cell (failed, oom, timeout) is
+replaced by a finished one; two results of one cell must be equal, or nothing is merged.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from lossbench.core.errors import StoreError
 from lossbench.core.files import content
-from lossbench.core.model import Cell, Outline, Record, Suite, result
+from lossbench.core.model import Cell, Record, Suite, SuiteInfo, result
 from lossbench.store.records import Store
 
-RESULTS = ("done", "diverged")  # statuses that the cell decides; the others are what happened to it
-# The parts of an outline that tell one suite from another; the others say how and where it was run.
+RESULTS = ("done", "diverged")  # statuses decided by the cell itself; the others by circumstances
+# The fields of an outline that identify a suite; the others say how and where it was run.
 SUITE = ("name", "baseline", "margin", "claims", "profile", "tuning")
-# What a record says of its cell: the key stands for all that decides, the rest is how the suite was written.
+# How the suite was written; the key covers everything that decides the result.
 WORDING = ("label", "cell", "plan")
 
 
@@ -29,7 +29,7 @@ class Plan:
     """The plan of a run folder."""
 
     store: Store
-    outline: Outline
+    outline: SuiteInfo
     cells: Sequence[Cell]
 
     @property
@@ -42,7 +42,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """A sound record, and the run folder that has it."""
+    """A valid record, and the run folder that has it."""
 
     store: Store
     record: Mapping[str, Any]
@@ -50,12 +50,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Merged:
-    """What a merge came to."""
+    """The outcome of a merge."""
 
     folder: Path
-    copied: int  # records that were written
-    kept: int  # records that were there already
-    missing: int  # cells of the plan that no run has a record of
+    copied: int  # records written
+    kept: int  # records that existed already
+    missing: int  # planned cells without a record in any run
 
 
 def merge(
@@ -63,7 +63,7 @@ def merge(
     out: str | os.PathLike[str],
     notify: Callable[[str], None] = lambda text: None,
 ) -> Merged:
-    """Bring the records of `runs` together in `out`, which may be there already; StoreError when they contradict."""
+    """Merge the records of `runs` into `out`, which may exist; StoreError if they contradict each other."""
     target = Store(out)
     stores: dict[Path, Store] = {}
     for store in (*([target] if _is_run(target) else []), *map(Store, runs)):
@@ -87,8 +87,8 @@ def merge(
     return Merged(target.root, len(new), len(chosen) - len(new), len(titles) - len(chosen))
 
 
-def common_plan(plans: Sequence[Plan]) -> tuple[Outline, list[Cell]]:
-    """The plan that all have; experiments that one machine had no data for are taken from the others."""
+def common_plan(plans: Sequence[Plan]) -> tuple[SuiteInfo, list[Cell]]:
+    """The common plan; experiments that one machine had no data for are taken from the others."""
     first = plans[0]
     having: dict[str, Plan] = {}  # by experiment, the first plan that has it
     for plan in plans:
@@ -102,7 +102,7 @@ def common_plan(plans: Sequence[Plan]) -> tuple[Outline, list[Cell]]:
             if strange := _difference(known.of(experiment), plan.of(experiment)):
                 raise StoreError(
                     f"{known.store.root} and {plan.store.root} have different plans: only one has {strange.key} "
-                    f"({strange.title}); the suite, a plugin or the data has changed between them"
+                    f"({strange.title}); the suite, a plugin or the data changed between them"
                 )
     for plan in plans:
         for experiment, known in having.items():
@@ -116,14 +116,14 @@ def common_plan(plans: Sequence[Plan]) -> tuple[Outline, list[Cell]]:
     return replace(first.outline, missing=missing), [*first.cells, *added]
 
 
-def _untuned(experiment: str, outline: Outline) -> str:
-    """The experiment of the suite file that a tuned one belongs to; itself, if it is no tuned one."""
+def _untuned(experiment: str, outline: SuiteInfo) -> str:
+    """The experiment in the suite file that a tuned one belongs to; itself if it is not tuned."""
     known = outline.tuning.experiments if outline.tuning else {}
     return {tuned: name for name, tuned in known.items()}.get(experiment, experiment)
 
 
 def better(one: Found | None, other: Found, title: str) -> Found:
-    """The record to keep of two of the same cell; the first where they are equal."""
+    """Which of two records of the same cell to keep; the first if they are equal."""
     if one is None:
         return other
     ends = [found.record["status"] in RESULTS for found in (one, other)]
@@ -140,13 +140,13 @@ def _decided(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _difference(one: Sequence[Cell], other: Sequence[Cell]) -> Cell | None:
-    """A cell that only one of the two has."""
+    """A cell that only one of the two plans has."""
     keys = {cell.key for cell in one} ^ {cell.key for cell in other}
     return next((cell for cell in (*one, *other) if cell.key in keys), None)
 
 
 def _is_run(store: Store) -> bool:
-    """Whether the target holds a run already; anything else that is there is not ours to fill."""
+    """Whether the target is a run folder; StoreError if it is something else and not empty."""
     if (store.root / "plan.json").exists():
         return True
     try:
@@ -154,7 +154,7 @@ def _is_run(store: Store) -> bool:
     except NotADirectoryError:
         empty = False
     if not empty:
-        raise StoreError(f"{store.root}: is there and is not a run folder (it has no plan.json)")
+        raise StoreError(f"{store.root}: already exists and is not a run folder (it has no plan.json)")
     return False
 
 
@@ -166,11 +166,11 @@ def _text(store: Store) -> str:
 
 
 def _copy(key: str, found: Found, target: Store) -> None:
-    """Put a record with its files into the target, and see that it arrived as it was."""
+    """Copy a record with its files into the target, and check the copy."""
     source, files = found.store, found.record["files"]
     with target.claim(key) as ours:
         if not ours:
-            raise StoreError(f"{target.root}: a run is at work there on {key}; wait for it, then merge again")
+            raise StoreError(f"{target.root}: another run is training {key} there; wait for it, then merge again")
         try:
             correct = source.correct(key) if "correct.npz" in files else None
             checkpoint = source.checkpoint(key) if "checkpoint.pt" in files else None

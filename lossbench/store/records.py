@@ -1,17 +1,16 @@
-"""Records on disk: one folder a cell, there whole or not at all.
+"""Records on disk: one folder per cell, complete or missing.
 
-runs/NAME/suite.toml            the suite, as it was when the run began
-runs/NAME/plan.json             the cells that the suite meant, with their keys
+runs/NAME/suite.toml            the suite when the run began
+runs/NAME/plan.json             all cells of the suite, with their keys
 runs/NAME/cells/KEY/            record.json, correct.npz (one bit per test example), checkpoint.pt (warm starts)
 runs/NAME/logs/KEY.log          what the cell's process printed
-runs/NAME/partial/KEY.pt        the state of a cell in flight, kept every minute
-runs/NAME/staging/              folders being written; renamed into cells/ when they are complete
-runs/NAME/set_aside/            what was found damaged or replaced: never trusted, never deleted
+runs/NAME/partial/KEY.pt        the state of a running cell, saved every minute
+runs/NAME/staging/              folders being written; renamed into cells/ when complete
+runs/NAME/set_aside/            damaged or replaced folders: never read, never deleted
 """
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import hashlib
 import io
@@ -21,7 +20,7 @@ import shutil
 import struct
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,62 +30,61 @@ from numpy.typing import NDArray
 
 from lossbench.core import files
 from lossbench.core.errors import StoreError
-from lossbench.core.format import VERIFICATION_METRICS
-from lossbench.core.model import GEOMETRY, Cell, Outline, Record, Suite
+from lossbench.core.model import GEOMETRY, LEDGER, SECONDS, Cell, Record, Suite, SuiteInfo
+from lossbench.plugins.metrics import METRICS, columns
 from lossbench.store.schema import parsed
 
 if TYPE_CHECKING:
     import pandas
 
-# Raised when a key changes its meaning or goes; a new key does not raise them.
+# Raised when a key changes its meaning or is removed; a new key does not raise them.
 PLAN_VERSION = 1
 RECORD_VERSION = 1
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a file in a zip archive
 CHECKSUM = b',\n "checksum": '  # the last field of record.json
 
-Plan = tuple[Outline, list[Cell]]  # what a report needs of a suite, and all cells that the suite means
+Plan = tuple[SuiteInfo, list[Cell]]  # what a report needs of a suite, and all cells of the suite
 
 
 class Store:
     """One run folder."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(root)  # as it was given: what people read
+        self.root = Path(root)  # as given: for messages
         self.cells, self.logs = self.root / "cells", self.root / "logs"
-        self._place = self.root.absolute()  # where it is, also when a plugin changes the working folder
+        self._place = self.root.absolute()  # absolute: a plugin may change the working folder
         self._cells, self._staging, self._set_aside, self._claims, self._partial = (
             self._place / name for name in ("cells", "staging", "set_aside", "claims", "partial")
         )
-        self.prepared: Plan | None = None  # what `prepare` last wrote here; plan.json may be another run's by now
+        self.prepared: Plan | None = None  # what `prepare` last wrote; plan.json may be of another run by now
 
     # --- the run as a whole
 
     def prepare(self, suite: Suite, cells: Sequence[Cell]) -> None:
-        """Make the folder ready for a run of `cells`, all that the suite means."""
+        """Make the folder ready for a run of `cells`, all cells of the suite."""
         with self._writing():
             for folder in (self._cells, self._place / "logs", self._staging, self._claims):
                 folder.mkdir(parents=True, exist_ok=True)
-        with self._lock_file("folder") as folder_lock:  # before anything trains: can files be locked here?
-            self._locked(folder_lock, fcntl.LOCK_SH)
-        with self._writing():
+            with files.locked(self._claims / "folder", shared=True):
+                pass  # before anything trains: can files be locked here?
             planned = [cell.to_json() for cell in cells]
-            outline = replace(suite.outline, looks=self._looks(cells, suite.outline.profile))
+            outline = replace(suite.info, looks=self._looks(cells, suite.info.profile))
             plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
-            _write_atomically(self._place / "suite.toml", suite.text.encode())
-            _write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
+            files.write_atomically(self._place / "suite.toml", suite.text.encode())
+            files.write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
         self.prepared = outline, list(cells)
 
     def _looks(self, cells: Sequence[Cell], profile: str | None) -> dict[str, list[int]]:
-        """How many seeds each experiment had in the earlier plans of this folder, where it was another number.
+        """The numbers of seeds that each experiment had in earlier plans of this folder, if they differ.
 
-        Seeds that were added after a look at the results make chance findings likelier; a report must be able to tell.
+        Seeds added after looking at the results make chance findings likelier; the report warns about it.
         """
         try:
             before, old = self.plan()
         except StoreError:
             self._keep_plan()
             return {}
-        if before.profile != profile:  # other experiments by the same names
+        if before.profile != profile:  # other experiments of the same names
             return {}
         found = {}
         for name, seeds in _seeds(cells).items():
@@ -96,30 +94,30 @@ class Store:
         return found
 
     def _keep_plan(self) -> None:
-        """Move a plan that cannot be read (damaged, or of another version) out of the way of the one to be written."""
+        """Set an unreadable plan (damaged, or of another version) aside before a new one is written."""
         if os.path.lexists(self._place / "plan.json"):
             self._set_aside.mkdir(parents=True, exist_ok=True)
             (self._place / "plan.json").rename(self._set_aside / f"plan.json-{uuid.uuid4().hex[:8]}")
 
     def plan(self) -> Plan:
-        """The outline of the suite and its cells, as of the run's last plan."""
+        """The outline of the suite and its cells, from the last plan of the run."""
         path = self.root / "plan.json"
         try:
             plan = json.loads(files.content(self._place / path.name))
             if plan.get("version") != PLAN_VERSION:
                 raise StoreError(f"{path}: {_other_plan(plan.get('version'))}")
-            return Outline.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
+            return SuiteInfo.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
         except FileNotFoundError:
             raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
         except OSError as error:
             raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreError(f"{path}: is damaged; run the suite again with the same --out to write it anew") from error
+            raise StoreError(f"{path}: is damaged; run the suite again with the same --out to rewrite it") from error
 
     # --- records
 
     def scan(self) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-        """All sound records by key (as record.json holds them), and what is wrong with every other folder entry."""
+        """All valid records by key (the content of record.json), and what is wrong with every other folder entry."""
         sound, damaged = {}, {}
         try:
             entries = sorted(os.scandir(self._cells), key=lambda entry: entry.name)
@@ -136,14 +134,14 @@ class Store:
         return sound, damaged
 
     def read(self, key: str) -> dict[str, Any] | None:
-        """The record of one cell, or None when there is none that can be trusted."""
+        """The record of one cell, or None if it is missing or damaged."""
         try:
             return _sound_record(str(self._cells / key))
         except (OSError, ValueError):
             return None
 
     def write(self, record: Record, correct: NDArray[np.bool_] | None = None, checkpoint: bytes | None = None) -> None:
-        """Put a cell's folder in place by one rename; what stood there before is set aside."""
+        """Put a cell's folder in place by one rename; an existing one is set aside."""
         key = record.cell.key
         parts = {}
         if correct is not None:
@@ -157,17 +155,16 @@ class Store:
         with self._writing():
             self._staging.mkdir(parents=True, exist_ok=True)
             self._cells.mkdir(parents=True, exist_ok=True)
-            staged = self._staging / f"{key}-{uuid.uuid4().hex[:8]}"
-            staged.mkdir()
-            for name, content in parts.items():
-                _write_durably(staged / name, content)
-            if os.path.lexists(self._cells / key):  # a link that leads nowhere, too
-                self.set_aside(key)
-            staged.rename(self._cells / key)
+            with files.staged(self._cells / key, self._staging / f"{key}-{uuid.uuid4().hex[:8]}") as staging:
+                staging.mkdir()
+                for name, content in parts.items():
+                    files.write_durably(staging / name, content)
+                if os.path.lexists(self._cells / key):  # a link that leads nowhere, too
+                    self.set_aside(key)
             _sync_folder(self._cells)
 
     def set_aside(self, name: str) -> Path:
-        """Move an entry of cells/ out of the way, for a person to look at; where it went."""
+        """Move an entry of cells/ to set_aside/; returns its new path."""
         with self._writing():
             self._set_aside.mkdir(parents=True, exist_ok=True)
             target = self._set_aside / f"{name}-{uuid.uuid4().hex[:8]}"
@@ -175,7 +172,7 @@ class Store:
         return self.root / target.relative_to(self._place)
 
     def checkpoint(self, key: str) -> bytes:
-        """The checkpoint of a finished warm start; StoreError when it is not the one that its record names."""
+        """The checkpoint of a finished warm start; StoreError if its checksum is not that in the record."""
         path = self.cells / key / "checkpoint.pt"
         try:
             content = (self._cells / key / path.name).read_bytes()
@@ -183,7 +180,7 @@ class Store:
             raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
         record = self.read(key)
         if record is None or record["files"].get(path.name) != _checksum(content):
-            raise StoreError(f"{path}: is damaged; run the same command again to make it anew")
+            raise StoreError(f"{path}: is damaged; run the same command again to train it again")
         return content
 
     def correct(self, key: str) -> NDArray[np.bool_]:
@@ -192,55 +189,37 @@ class Store:
         return np.unpackbits(bits, count=total).view(bool)
 
     def partial(self, key: str) -> Path:
-        """Where a cell in flight keeps its state."""
+        """The file for the state of a running cell."""
         return self._partial / f"{key}.pt"
 
     def log(self, key: str) -> Path:
         return self.logs / f"{key}.log"
 
     def write_log(self, key: str, content: bytes) -> None:
-        """Put what a cell printed elsewhere in its place."""
+        """Write the log of a cell that ran elsewhere."""
         with self._writing():
             (self._place / "logs").mkdir(parents=True, exist_ok=True)
-            _write_atomically(self._place / "logs" / f"{key}.log", content)
+            files.write_atomically(self._place / "logs" / f"{key}.log", content)
 
     # --- sharing the folder with other runs
 
     @contextmanager
     def claim(self, key: str, *, alone: bool = False) -> Iterator[bool]:
-        """Hold a cell for ourselves; False when another process has it. The system lets go when we die.
+        """Lock a cell; False if another process has it. The system releases the lock when our process ends.
 
-        `alone`: only while no other run on this folder holds any cell, and none can start one (timing cells).
+        `alone`: only if no other run on this folder holds any cell, and none may start one meanwhile (timing cells).
         """
         with self._writing():
             self._claims.mkdir(parents=True, exist_ok=True)
-        with self._lock_file(key) as cell, self._lock_file("folder") as folder:
-            yield self._locked(cell, fcntl.LOCK_EX) and self._locked(folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-
-    @contextmanager
-    def _lock_file(self, name: str) -> Iterator[int]:
-        with self._writing():
-            descriptor = files.opened(self._claims / name, os.O_RDWR | os.O_CREAT)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    def _locked(self, descriptor: int, how: int) -> bool:
-        """Lock a file without waiting; False when another process holds it."""
-        try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:  # NFS without its lock service, some FUSE file systems
-            raise StoreError(
-                f"{self.root}: files cannot be locked there ({error.strerror}), so two runs could train the same cell "
-                "and overwrite each other; put the run folder on a local disk with --out DIR"
-            ) from error
-        return True
+        with ExitStack() as held:
+            with self._writing():
+                ours = held.enter_context(files.locked(self._claims / key)) and held.enter_context(
+                    files.locked(self._claims / "folder", shared=not alone)
+                )
+            yield ours
 
     def sweep_staging(self) -> None:
-        """Delete what writers that died left half-written, except for cells that another run holds."""
+        """Delete what killed writers left incomplete, except for cells that another run holds."""
         for staged in list(self._staging.iterdir()) if self._staging.is_dir() else []:
             with self.claim(staged.name.partition("-")[0]) as ours:
                 if ours:
@@ -254,6 +233,11 @@ class Store:
     def _writing(self) -> Iterator[None]:
         try:
             yield
+        except files.LockError as error:
+            raise StoreError(
+                f"{self.root}: files cannot be locked there ({error.strerror}), so two runs could train the same cell "
+                "and overwrite each other; put the run folder on a local disk with --out DIR"
+            ) from error
         except OSError as error:
             place = str(error.filename or self.root).replace(str(self._place), str(self.root), 1)
             raise StoreError(f"{place}: cannot be written ({error.strerror}); finished cells are safe") from error
@@ -261,7 +245,7 @@ class Store:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Work that makes much and throws little away: looking for garbage there takes a quarter of the time."""
+    """Pause the garbage collector: where much is allocated and little freed, it takes a quarter of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -280,86 +264,80 @@ def _seeds(cells: Sequence[Cell]) -> dict[str, int]:
 
 
 def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
-    """The records of a run as a table, one row a cell of its plan that has a record.
+    """The records of a run as a table, one row per planned cell that has a record.
 
     Columns: key, status, error, cause, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind,
-    correct, total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes),
-    those of GEOMETRY, those of VERIFICATION_METRICS (percent), fingerprint, flags, options (a dict), and the curve,
-    angles, rounds and timing as they were recorded. A cell that two experiments share gives a row to each.
+    trial, correct, total, accuracy (percent), seconds_*, bytes_*, angle_train and angle_test (degrees, mean over
+    classes), those of GEOMETRY, one per metric that has none of these (scores in percent), fingerprint, flags, options
+    (a dict), and the curve, angles, rounds and timing as recorded. A cell that two experiments share has one
+    row in each.
     """
     store = Store(run_dir)
     return tabulated(store.plan()[1], store.scan()[0])
 
 
 def tabulated(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> pandas.DataFrame:
-    """The planned cells that have a record, as `load_records` gives them."""
+    """The planned cells that have a record, as `load_records` returns them."""
     import pandas
 
     rows = [_row(cell, records[cell.key]) for cell in cells if cell.key in records]
     return pandas.DataFrame(rows, columns=None if rows else list(_COLUMNS))
 
 
-_COLUMNS = [
-    *(
-        "key",
-        "status",
-        "error",
-        "cause",
-        "experiment",
-        "task",
-        "dataset",
-        "backbone",
-        "width",
-        "classes",
-        "loss",
-        "label",
-        "seed",
-        "kind",
-    ),
-    *("correct", "total", "accuracy", "seconds_train", "seconds_step_median", "bytes_fc", "bytes_classifier"),
-    *("bytes_loss", "bytes_model", "bytes_optimizer", "bytes_peak", "angle_train", "angle_test"),
-    *GEOMETRY,
-    *VERIFICATION_METRICS,
-    *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
-]
+SPLITS = ("train", "test")
+_COLUMNS = list(
+    dict.fromkeys(
+        [
+            *("key", "status", "error", "cause", "experiment", "task", "dataset", "backbone", "width", "classes"),
+            *("loss", "label", "seed", "kind", "trial", "correct", "total", "accuracy"),
+            *(f"seconds_{name}" for name in SECONDS),
+            *(f"bytes_{name}" for name in LEDGER),
+            *(f"angle_{split}" for split in SPLITS),
+            *GEOMETRY,
+            *columns("test"),
+            *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
+            "verification",
+            *columns("record"),
+        ]
+    )
+)
 
 
 def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
-    angles = record["angles"]
-    known = {split: [angle for angle in angles.get(split, []) if angle is not None] for split in ("train", "test")}
     row = {
+        **dict.fromkeys(columns("test")),
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
-        **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment")},
+        **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment", "verification")},
         "cause": record.get("cause"),  # older records have none
-        **cell.summary(),  # of the plan: the record may have been made when the suite was written otherwise
+        **cell.summary(),  # of the plan: the suite may have changed since the record was made
         "rounds": _relabelled(record, cell, record["rounds"]),
         "timing": record["timing"] | {"phases": _relabelled(record, cell, record["timing"].get("phases", {}))},
         "label": cell.label,
-        **{f"seconds_{name}": record["seconds"].get(name) for name in ("train", "step_median")},
-        **{
-            f"bytes_{name.removeprefix('bytes_')}": record["bytes"].get(name.removeprefix("bytes_"))
-            for name in _COLUMNS
-            if name.startswith("bytes_")
-        },
-        **{f"angle_{split}": sum(values) / len(values) if values else None for split, values in known.items()},
-        **record["geometry"],
-        **_verified(record["verification"]),
+        **{f"seconds_{name}": record["seconds"].get(name) for name in SECONDS},
+        **{f"bytes_{name}": record["bytes"].get(name) for name in LEDGER},
+        **_before_metrics(record),
+        **{METRICS[name].column: value for name, value in record.get("metrics", {}).items() if name in METRICS},
+        **{metric.column: metric.measure(record) for metric in METRICS.values() if metric.source == "record"},
         "fingerprint": record["environment"].get("fingerprint"),
     }
     return {name: row[name] for name in _COLUMNS}
 
 
-def _verified(found: Mapping[str, Any]) -> dict[str, float | None]:
-    """The figures of a verification in percent, by metric; None in a classification."""
-    if not found:
-        return dict.fromkeys(VERIFICATION_METRICS)
-    values = {"auc": found["auc"]["value"], "eer": found["eer"]["value"]}
-    values |= {f"tar@{rate['far']:g}": rate["value"] for rate in found["tar"]}
-    return {name: None if values[name] is None else 100 * values[name] for name in VERIFICATION_METRICS}
+def _before_metrics(record: Mapping[str, Any]) -> dict[str, float | None]:
+    """The columns of metrics from older fields: older records have no `metrics`."""
+    angles = {split: [angle for angle in record["angles"].get(split, []) if angle is not None] for split in SPLITS}
+    found = record["verification"]
+    shares = {"auc": found["auc"]["value"], "eer": found["eer"]["value"]} if found else {}
+    shares |= {f"tar@{rate['far']:g}": rate["value"] for rate in found.get("tar", ())}
+    return {
+        **{f"angle_{split}": sum(values) / len(values) if values else None for split, values in angles.items()},
+        **record["geometry"],
+        **{name: None if share is None else 100 * share for name, share in shares.items()},
+    }
 
 
 def _relabelled(record: Mapping[str, Any], cell: Cell, by_label: Mapping[str, Any]) -> dict[str, Any]:
-    """What a timing cell has of each loss, under the labels that the plan has for them."""
+    """The values of a timing cell by loss, under the labels of the current plan."""
     if not by_label:
         return {}
     then = [loss["label"] for loss in record["plan"]["losses"]]
@@ -368,10 +346,7 @@ def _relabelled(record: Mapping[str, Any], cell: Cell, by_label: Mapping[str, An
 
 
 def _sound_record(folder: str) -> dict[str, Any]:
-    """The record in a cell's folder, after every check that it is complete and what it says it is.
-
-    Strings instead of Paths, and no objects are built: a report reads thousands of records.
-    """
+    """The record in a cell's folder, fully checked. Strings instead of Paths: a report reads thousands of records."""
     content = files.content(f"{folder}/record.json")
     body, _, rest = content.rpartition(CHECKSUM)
     if rest != f'"{_checksum(body)}"\n}}'.encode():
@@ -392,9 +367,9 @@ def _sound_record(folder: str) -> dict[str, Any]:
 
 
 def _check_bits(content: bytes, data: Mapping[str, Any]) -> None:
-    """Whether the stored bits are what the record says of them."""
+    """Check the stored bits against the numbers in the record."""
     bits, total = _packed(content)
-    correct = int.from_bytes(bits.tobytes(), "little").bit_count()  # what pads the last byte is 0
+    correct = int.from_bytes(bits.tobytes(), "little").bit_count()  # padding is 0
     if (correct, total) != (data["correct"], data["total"]):
         raise ValueError(
             f"correct.npz has {correct} of {total} correct, its record {data['correct']} of {data['total']}"
@@ -402,7 +377,7 @@ def _check_bits(content: bytes, data: Mapping[str, Any]) -> None:
 
 
 def _packed(content: bytes) -> tuple[NDArray[np.uint8], int]:
-    """The bits of a correct.npz as `write` makes it, eight to a byte, and how many there are."""
+    """The packed bits of a correct.npz as `write` makes it, and their number."""
     try:
         first, bits, end = _member(content, 0)
         second, total, _ = _member(content, end)
@@ -414,31 +389,28 @@ def _packed(content: bytes) -> tuple[NDArray[np.uint8], int]:
 
 
 def _member(content: bytes, at: int) -> tuple[bytes, bytes, int]:
-    """The name and content of the file at a place of an uncompressed zip archive, and where it ends.
+    """Name, content and end of the file at an offset of an uncompressed zip archive.
 
-    `zipfile` takes as long for it as all else of reading a record; the checksum has vouched for the bytes already.
+    `np.load` takes 40 times as long, more than the rest of reading a record; the checksum was verified before.
     """
     mark, _, flags, method, _, _, _, size, _, name, extra = LOCAL_HEADER.unpack_from(content, at)
     if mark != b"PK\x03\x04" or flags & 8 or method:
         raise ValueError("it is not an uncompressed archive")
     at += LOCAL_HEADER.size
-    if size == 0xFFFFFFFF:  # zip64: the size stands in the extra field, after its kind and length
+    if size == 0xFFFFFFFF:  # zip64: the size is in the extra field, after its kind and length
         size = int.from_bytes(content[at + name + 4 : at + name + 12], "little")
     start = at + name + extra
     return content[at : at + name], content[start : start + size], start + size
 
 
 def _flat(content: bytes, kind: str) -> NDArray[Any]:
-    """The numbers of a .npy file whose kind is known.
-
-    `np.load` reads its header as Python source, which takes longer than the rest: a report opens thousands.
-    """
+    """The numbers of a .npy file of known dtype."""
     start = 10 + int.from_bytes(content[8:10], "little")
     return np.frombuffer(content, dtype=kind, offset=start)
 
 
 def _signed(record: Mapping[str, Any]) -> bytes:
-    """A record as JSON text whose last field is the checksum of all that stands before it."""
+    """A record as JSON text whose last field is the checksum of everything before it."""
     body = json.dumps(record, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
     return body + CHECKSUM + f'"{_checksum(body)}"\n}}'.encode()
 
@@ -457,7 +429,7 @@ def _checksum(content: bytes) -> str:
 
 def _why(error: Exception) -> str:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return "it is not a cell's folder, or a file of it is missing"
+        return "it is not a cell's folder, or one of its files is missing"
     if isinstance(error, OSError):
         return f"{Path(error.filename or 'a file').name} cannot be read ({error.strerror})"
     return str(error)
@@ -469,22 +441,6 @@ def _other_plan(version: Any) -> str:
         f"{found}, and this lossbench reads version {PLAN_VERSION}; use the lossbench that wrote it, or run the suite "
         "again with the same --out to write it anew"
     )
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    staged = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
-    try:
-        _write_durably(staged, content)
-        staged.rename(path)
-    finally:
-        staged.unlink(missing_ok=True)
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    with path.open("wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
 
 
 def _sync_folder(path: Path) -> None:

@@ -1,7 +1,6 @@
-"""What record.json holds, as strict types: every record is checked against them whenever it is read.
+"""The fields of record.json as strict types; every record is validated against them when it is read.
 
-Only checked, by pydantic's compiled validators: a report reads thousands of records, and a record that is read and
-written again has the same bytes. Keys that are not named here are not looked at.
+pydantic only validates and builds no objects: a report reads thousands of records. Unknown keys are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from lossbench.core.format import VERIFICATION_METRICS
 from lossbench.core.model import GEOMETRY, SCORED, Cause, CellKind, Status
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -94,6 +92,7 @@ class _Record(TypedDict):
     angles: dict[str, list[Number | None]]
     geometry: _Geometry
     verification: dict[str, Any]
+    metrics: NotRequired[dict[str, Number | None]]  # older records have none
     curve: list[_Point]
     rounds: dict[str, Annotated[list[Seconds], Field(min_length=1)]]
     features: _Features | None
@@ -110,7 +109,7 @@ _VERIFICATION = TypeAdapter(_Verification).validator
 
 
 def parsed(content: bytes, version: int) -> dict[str, Any]:
-    """A record of that version from its JSON text; ValueError says what is wrong with it."""
+    """A record of this version from its JSON text; ValueError says what is wrong."""
     try:
         data: dict[str, Any] = from_json(content)
     except ValueError:
@@ -128,7 +127,7 @@ def parsed(content: bytes, version: int) -> dict[str, Any]:
 
 
 def _wrong(validator: Any, data: Any) -> str:
-    """What is wrong with the data in words, the first thing; nothing if it is as the validator wants it."""
+    """The first error in words; empty if the data is valid."""
     try:
         validator.validate_python(data, strict=True)
     except ValidationError as error:
@@ -146,7 +145,7 @@ def _said(error: Any) -> str:
 def _other_version(found: Any, version: int) -> str:
     said = "has no version" if found is None else f"has version {found!r:.20}"
     return (
-        f"record.json {said}, and this lossbench reads version {version}: report it with the lossbench that "
+        f"record.json {said}, and this lossbench reads version {version}: report it with the version that "
         "wrote it, or run the suite to train the cell again"
     )
 
@@ -166,9 +165,6 @@ def _check_results(data: dict[str, Any]) -> None:
 def _check_verification(found: dict[str, Any]) -> None:
     if wrong := _wrong(_VERIFICATION, found):
         raise ValueError(f"'verification' does not have its fields: {wrong}")
-    known = {"auc", "eer", *(f"tar@{rate['far']:g}" for rate in found["tar"])}
-    if missing := [name for name in VERIFICATION_METRICS if name not in known]:
-        raise ValueError(f"'verification' does not have its fields: '{missing[0]}' is missing")
 
 
 def _check_rounds(data: dict[str, Any]) -> None:
@@ -176,6 +172,6 @@ def _check_rounds(data: dict[str, Any]) -> None:
     if strange := next(
         (label for label in (*data["rounds"], *data["timing"].get("phases", ())) if label not in losses), ""
     ):
-        raise ValueError(f"its rounds are of '{strange}', which is no loss of the cell")
+        raise ValueError(f"its rounds are of '{strange}', which is not a loss of the cell")
     if len({len(seconds) for seconds in data["rounds"].values()}) > 1:
         raise ValueError("its losses do not have the same number of rounds")

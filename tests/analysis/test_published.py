@@ -51,11 +51,11 @@ def test_what_differs_is_listed_and_makes_it_not_comparable(tmp_path, read_suite
     row = found.published.iloc[0]
     assert row["verdict"] == "not comparable"
     assert row["differs"].split("; ") == [
-        "dataset mnist there, digits here",
-        "train 60,000 there, 1,201 here",
-        "backbone channels 64 there, 4 here",
-        "steps 12,000 there, 6 here",
-        "augment flip there, none here",
+        "dataset mnist in the paper, digits here",
+        "train 60,000 in the paper, 1,201 here",
+        "backbone channels 64 in the paper, 4 here",
+        "steps 12,000 in the paper, 6 here",
+        "augment flip in the paper, none here",
         "mean of the best epochs",
     ]
 
@@ -74,7 +74,7 @@ def test_a_backbone_may_be_in_the_papers_own_words(tmp_path, read_suite):
     for words in ("VGG (10 layers)", "vgg"):
         folder = tmp_path / words[:4]
         row = results(folder, read_suite, PROTOCOL.replace("PROTOCOL", f'{{ backbone = "{words}" }}')).published.iloc[0]
-        assert row["differs"].startswith(f"backbone {words} there, cnn")
+        assert row["differs"].startswith(f"backbone {words} in the paper, cnn")
 
 
 def test_a_profile_of_another_scale_is_not_of_the_same_protocol(tmp_path, read_suite):
@@ -102,14 +102,14 @@ def test_an_option_of_the_backbone_that_the_paper_does_not_state_is_a_difference
     row = results(
         tmp_path, read_suite, PROTOCOL.replace("PROTOCOL", '{ backbone = "cnn[channels=4]" }')
     ).published.iloc[0]
-    assert (row["verdict"], row["differs"]) == ("not comparable", "backbone depths unstated there, 1 here")
+    assert (row["verdict"], row["differs"]) == ("not comparable", "backbone depths unstated in the paper, 1 here")
 
 
 def test_the_report_shows_verdict_and_difference(tmp_path, read_suite):
     suite = read_suite(SEEDS + PROTOCOL.replace("PROTOCOL", "{ steps = 12000 }"))
     write([write_run(suite, tmp_path / "run", lambda cell: Truth(90 + common(cell.seed)))], tmp_path / "reports")
     summary = (tmp_path / "reports" / "summary.md").read_text()
-    line = next(line for line in summary.splitlines() if "12,000 there" in line)
+    line = next(line for line in summary.splitlines() if "12,000 in the paper" in line)
     assert "not comparable" in line
     assert "90.20" in line
 
@@ -151,7 +151,9 @@ def test_a_table_may_belong_to_one_number_of_classes(tmp_path, read_suite):
     suite = read_suite(ks + f"published = [{tables}]\n")
     found = analyse([write_run(suite, tmp_path, lambda cell: Truth(90 + common(cell.seed)))]).published
     assert sorted(zip(found["classes"], found["published"], strict=True)) == [(4, 84.0), (6, 86.0)]
-    with pytest.raises(SuiteError, match=r"published\[0\].classes: the experiment's 'classes' have no 5; known: 4, 6"):
+    with pytest.raises(
+        SuiteError, match=r"published\[0\].classes: 5 is not among the experiment's 'classes'; known: 4, 6"
+    ):
         read_suite(ks + "published = [{ classes = 5, values = { softmax = 1.0 } }]\n")
     with pytest.raises(SuiteError, match=r"published\[1\].values: .*no cell produces 'center'"):
         read_suite(ks + "published = [{ values = { softmax = 1.0 } }, { values = { center = 1.0 } }]\n")

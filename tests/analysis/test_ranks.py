@@ -14,7 +14,7 @@ from lossbench import stats
 from lossbench.analysis import ranks
 from lossbench.analysis.results import analyse
 from lossbench.report.blocks import Prose, Table
-from lossbench.report.sections.grid import across_datasets
+from lossbench.report.sections.accuracy import across_datasets
 
 KS = [3, 4, 5, 6, 7, 8, 10]
 GAIN = {"softmax": 0, "w_softmax": 2, "center": 0.1, "hinge": -1}
@@ -75,7 +75,7 @@ def test_the_section_states_n_the_test_and_the_critical_difference(results):
     difference = 2.569 * np.sqrt(4 * 5 / (6 * 7))
     assert "N = 7 datasets" in text
     assert f"χ² = {found.test.chi2:.2f}" in text
-    assert f"{difference:.2f} or more apart" in text
+    assert f"at least {difference:.2f} apart" in text
     assert [float(row["mean rank"]) for row in rows] == sorted(float(row["mean rank"]) for row in rows)
     assert (rows[0]["loss"], rows[-1]["loss"]) == ("w_softmax", "hinge")
     assert rows[0]["mean rank"] == "1.00"
@@ -87,7 +87,7 @@ def test_the_section_states_n_the_test_and_the_critical_difference(results):
 def test_few_datasets_are_ranked_but_not_tested(one_dataset):
     rows, text = shown(with_datasets(one_dataset, 4))
     assert len(rows) == 4
-    assert "N = 4 datasets: below 5 nothing is tested across them, however many seeds" in text
+    assert "N = 4 datasets: nothing is tested with fewer than 5, however many seeds" in text
     assert "χ²" not in text
     assert {row["p against softmax (Wilcoxon, Holm)"] for row in rows} == {"–"}
 

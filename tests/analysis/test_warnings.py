@@ -10,7 +10,6 @@ import synthetic
 from conftest import SMALL
 from synthetic import ENVIRONMENT, Truth, common, noise, write_run
 
-from lossbench.analysis import warnings as guards
 from lossbench.analysis.results import analyse
 from lossbench.plan.cells import plan
 from lossbench.report import write
@@ -26,8 +25,8 @@ def sound(cell):
 
 
 def fired(folder, suite, truth=sound, **options):
-    threats = guards.fired(analyse([write_run(suite, folder, truth, **options)]))
-    return {threat.guard: threat.text for threat in threats}
+    found = analyse([write_run(suite, folder, truth, **options)]).warnings
+    return {warning.guard: warning.text for warning in found}
 
 
 def test_nothing_fires_where_nothing_is_wrong(tmp_path, read_suite):
@@ -48,8 +47,8 @@ def test_too_few_seeds_for_an_interval(tmp_path, read_suite):
 
 def test_too_few_seeds_for_a_rank_test(tmp_path, read_suite):
     text = fired(tmp_path, read_suite(SMALL.replace("seeds = 2", "seeds = 5")))["too few seeds for a rank test"]
-    assert "5 paired seeds cannot give a rank or sign test a two-sided p below 0.0625" in text
-    assert "it takes 6" in text
+    assert "with 5 paired seeds no rank or sign test can reach a two-sided p below 0.0625" in text
+    assert "needs 6 seeds" in text
 
 
 @pytest.mark.parametrize(("seeds", "printed"), [(5, False), (6, True)])
@@ -58,12 +57,12 @@ def test_no_sign_test_is_printed_where_it_could_not_reach_the_level(seeds, print
     results = analyse([write_run(suite, tmp_path, sound)])
     row = results.comparisons[results.comparisons["metric"] == "accuracy"].iloc[0]
     assert np.isfinite(row["p_flip"]) == printed
-    assert ("too few seeds for a rank test" in [threat.guard for threat in guards.fired(results)]) != printed
+    assert ("too few seeds for a rank test" in [warning.guard for warning in results.warnings]) != printed
 
 
 def test_a_larger_family_asks_for_more_seeds(tmp_path, read_suite):
     suite = read_suite(SMALL.replace("seeds = 2", "seeds = 6").replace('"w_softmax"]', '"w_softmax", "center"]'))
-    assert "family of 2 it takes 7" in fired(tmp_path, suite)["too few seeds for a rank test"]
+    assert "family of 2 needs 7 seeds" in fired(tmp_path, suite)["too few seeds for a rank test"]
 
 
 def datasets(count: int) -> str:
@@ -84,7 +83,7 @@ def test_pooled_seeds(tmp_path, read_suite):
 def test_subsets_of_one_dataset_are_one_dataset(tmp_path, read_suite):
     suite = read_suite(EIGHT.replace("seeds = 8", "seeds = 8\nclasses = [4, 6, 8]"))
     results = analyse([write_run(suite, tmp_path, sound)])
-    assert "pooled seeds" not in {threat.guard for threat in guards.fired(results)}
+    assert "pooled seeds" not in {warning.guard for warning in results.warnings}
     assert results.trained["dataset"].nunique() == 3
 
 
@@ -96,7 +95,7 @@ def test_mixed_environments(tmp_path, read_suite):
         return found
 
     results = analyse([write_run(read_suite(EIGHT), tmp_path, elsewhere)])
-    texts = [threat.text for threat in guards.fired(results) if threat.guard == "mixed environments"]
+    texts = [warning.text for warning in results.warnings if warning.guard == "mixed environments"]
     assert texts[0].startswith("3 of 8 pairs are of cells from different environments")
     assert "abc, other" in texts[1]
 
@@ -108,7 +107,7 @@ def test_an_environment_that_whole_pairs_share_is_only_noted(tmp_path, read_suit
         return found
 
     results = analyse([write_run(read_suite(EIGHT), tmp_path, elsewhere)])
-    texts = [threat.text for threat in guards.fired(results) if threat.guard == "mixed environments"]
+    texts = [warning.text for warning in results.warnings if warning.guard == "mixed environments"]
     assert len(texts) == 1
     assert "pairs" not in texts[0]
 
@@ -120,7 +119,7 @@ def test_diverged_cells_and_unequal_seeds(tmp_path, read_suite):
 
     found = fired(tmp_path, read_suite(EIGHT), failing)
     assert found["diverged cells"].startswith("1 diverged, 1 oom of 8 cells of w_softmax")
-    assert "w_softmax at M = 8 (6 and 8, 6 in common)" in found["unequal seeds"]
+    assert "w_softmax at M = 8 (6 and 8, 6 shared)" in found["unequal seeds"]
 
 
 def test_an_unpaired_comparison(tmp_path, read_suite):
@@ -128,7 +127,7 @@ def test_an_unpaired_comparison(tmp_path, read_suite):
         return sound(cell) if (cell.seed < 4) == (cell.loss.name == "softmax") else None
 
     found = fired(tmp_path, read_suite(EIGHT), apart)
-    assert "no seed in common at M = 8: not compared" in found["unpaired comparison"]
+    assert "share no seed at M = 8: not compared" in found["unpaired comparison"]
     assert "unequal seeds" in found
 
 
@@ -155,8 +154,8 @@ def test_test_set_noise_larger_than_the_difference(tmp_path, read_suite):
     results = analyse([write_run(suite, tmp_path / "few", by_few)])
     row = results.comparisons[results.comparisons["metric"] == "accuracy"].iloc[0]
     assert row["verdict"] == "different"
-    text = next(threat.text for threat in guards.fired(results) if threat.guard == "test-set noise")
-    assert "w_softmax at M = 8 is different over seeds, but its +2.00 points" in text
+    text = next(warning.text for warning in results.warnings if warning.guard == "test-set noise")
+    assert "w_softmax at M = 8 is different over seeds, but +2.00 points" in text
     assert "200 test examples" in text
     assert "test-set noise" not in fired(tmp_path / "many", suite)  # 3 points of 10,000 examples
 
@@ -178,8 +177,8 @@ def test_seeds_added_after_a_look_are_a_second_look(tmp_path, read_suite):
     write_run(read_suite(SMALL.replace("seeds = 2", "seeds = 5")), tmp_path, sound)
     write_run(read_suite(EIGHT), tmp_path, sound)
     results = analyse([tmp_path])
-    text = next(threat.text for threat in guards.fired(results) if threat.guard == "optional stopping")
-    assert "planned with 5 seeds before and 8 now: this is look 2" in text
+    text = next(warning.text for warning in results.warnings if warning.guard == "optional stopping")
+    assert "planned with 5 seeds before and 8 now: this is analysis number 2" in text
 
 
 def test_the_same_plan_again_is_no_second_look(tmp_path, read_suite):
@@ -213,7 +212,7 @@ def test_the_number_of_comparisons_is_told(tmp_path, read_suite):
 def test_what_fired_stands_in_the_report(tmp_path, read_suite):
     write([write_run(read_suite(SMALL), tmp_path / "run", sound)], tmp_path / "reports")
     summary = (tmp_path / "reports" / "summary.md").read_text()
-    section = summary.partition("## Threats and warnings that fired")[2].partition("\n## ")[0]
+    section = summary.partition("## Warnings")[2].partition("\n## ")[0]
     assert "too few seeds" in section
     assert "2 paired seeds: no interval" in section
 

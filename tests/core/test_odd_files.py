@@ -15,6 +15,7 @@ import time
 import numpy as np
 import pytest
 from conftest import SMALL, write_loss
+from kit.commands import invoke
 from PIL import Image
 
 import lossbench as package
@@ -127,7 +128,7 @@ def test_odd_claims_are_refused_in_a_sentence(kind, run):
 
 @odd
 def test_odd_logs_and_states_are_passed_over(kind, run, tmp_path):
-    from lossbench.training.cell import DamagedError, Partial
+    from lossbench.training.checkpoints import Checkpointer, DamagedError
 
     _, store, cells = run
     key = cells[0].key
@@ -136,10 +137,10 @@ def test_odd_logs_and_states_are_passed_over(kind, run, tmp_path):
     store.partial(key).parent.mkdir()
     put(kind, store.partial(key))
     if kind.startswith("a link"):
-        assert Partial(store.partial(key), key).read() is None
+        assert Checkpointer(store.partial(key), key).read() is None
     else:
         with pytest.raises(DamagedError, match="it is not a file"):
-            Partial(store.partial(key), key).read()
+            Checkpointer(store.partial(key), key).read()
     merge([store.root], tmp_path / "merged")
     assert not Store(tmp_path / "merged").log(key).exists()
 
@@ -151,8 +152,9 @@ def test_a_merge_does_not_wait_for_the_text_of_a_suite(run, tmp_path):
         merge([store.root], tmp_path / "merged")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_run_goes_past_every_odd_thing_in_its_folder(lossbench, tmp_path):
+def test_a_run_goes_past_every_odd_thing_in_its_folder(lossbench, tmp_path, monkeypatch):
     """The real command on a folder with FIFOs for a cell, a record, a log, a state, the plan and the suite."""
     (tmp_path / "suite.toml").write_text(SMALL)
     assert lossbench("run", "suite.toml", "--no-report", "-q").returncode == 0
@@ -166,44 +168,47 @@ def test_a_run_goes_past_every_odd_thing_in_its_folder(lossbench, tmp_path):
     put("a FIFO", folder / "partial" / f"{third.name}.pt")
     put("a FIFO", folder / "suite.toml")
     put("a FIFO", folder / "plan.json")
-    done = lossbench("run", "suite.toml", timeout=120)
+    done = lossbench("run", "suite.toml", "--no-report", timeout=120)
     assert done.returncode == 0, done.stderr
     assert "set aside" in done.stderr and "a FIFO, not a file" in done.stderr
     assert len(load_records(folder)) == 4
+    monkeypatch.chdir(tmp_path)
     for command in (["status", folder], ["report", folder], ["logs", third.name, "--run", folder]):
-        assert lossbench(*command, timeout=60).returncode == 0
-    assert lossbench("run", "suite.toml", timeout=120).returncode == 0
+        assert invoke(*command).returncode == 0
 
 
 @odd
-def test_an_odd_suite_is_refused(kind, lossbench, tmp_path):
+def test_an_odd_suite_is_refused(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     put(kind, tmp_path / "suite.toml")
     for command in (["plan", "suite.toml", "--no-forecast"], ["info", "suite", "suite.toml"]):
-        done = lossbench(*command, timeout=50)
+        done = invoke(*command)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and "suite.toml: " in done.stderr
 
 
 @odd
-def test_odd_plugins_hurt_only_who_names_them(kind, lossbench, tmp_path):
+def test_odd_plugins_hurt_only_who_names_them(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     write_loss(tmp_path, "good", "pass")
     put(kind, tmp_path / "losses" / "odd.py")
     (tmp_path / "suite.toml").write_text(SMALL.replace('"w_softmax"]', '"good"]'))
-    assert lossbench("plan", "suite.toml", "--no-forecast", timeout=50).returncode == 0
-    assert lossbench("list", "--plugins", ".", timeout=50).returncode == 0
+    assert invoke("plan", "suite.toml", "--no-forecast").returncode == 0
+    assert invoke("list", "--plugins", ".").returncode == 0
     (tmp_path / "suite.toml").write_text(SMALL.replace('"w_softmax"]', '"odd"]'))
-    done = lossbench("plan", "suite.toml", "--no-forecast", timeout=50)
+    done = invoke("plan", "suite.toml", "--no-forecast")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert ("unknown loss" if kind == "a folder" else "losses/odd.py: cannot be read (") in done.stderr
 
 
-def test_plugin_folders_that_link_to_themselves_are_passed_over(lossbench, tmp_path):
+def test_plugin_folders_that_link_to_themselves_are_passed_over(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for name in ("losses", "backbones"):
         itself(tmp_path / name)
     (tmp_path / "datasets").symlink_to(".")
     (tmp_path / "suite.toml").write_text(SMALL)
-    assert lossbench("plan", "suite.toml", "--no-forecast", timeout=50).returncode == 0
+    assert invoke("plan", "suite.toml", "--no-forecast").returncode == 0
     itself(tmp_path / "loop")
-    done = lossbench("list", "--plugins", "loop", timeout=50)
+    done = invoke("list", "--plugins", "loop")
     assert done.returncode == 2 and "loop: is not a folder" in done.stderr
 
 
@@ -281,7 +286,7 @@ from lossbench import api, data
 from lossbench.plugins import registry
 from lossbench.suite import locate as suite_files
 from lossbench.core.errors import LossbenchError
-from lossbench.data import fetch, sources
+from lossbench.data.download import fetch, sources
 def said(ask):
     try: print("went through", ask())
     except LossbenchError as error: print(error)

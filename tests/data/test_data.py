@@ -91,7 +91,7 @@ def test_the_first_k_classes_or_a_list_are_relabelled_from_zero(registry):
         ({"train": 5000}, "and 1201"),
         ({"classes": 11}, "between 2 and 10"),
         ({"per_class": 0}, "between 1 and"),
-        ({"per_class": 5000}, "what the smallest class has"),
+        ({"per_class": 5000}, "the size of the smallest class"),
         ({"per_class": 5, "train": 50}, "either train or per_class"),
         ({"validation": 1.0}, "between 0 and 1"),
         ({"validation": 0.001}, "leaves a class without one"),

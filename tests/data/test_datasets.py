@@ -5,11 +5,9 @@ The small files here are written in the publishers' layouts; tests marked `data`
 
 from __future__ import annotations
 
-import gzip
-import struct
-
 import numpy as np
 import pytest
+from kit.layouts import RNG, write_cifar, write_mnist
 from PIL import Image
 
 import lossbench
@@ -19,27 +17,9 @@ from lossbench.data.pairs import drawn_pairs
 from lossbench.data.readers.faces import TEMPLATE, _similarity, lfw_pairs, lfw_people
 from lossbench.data.sets import casia_webface
 
-RNG = np.random.default_rng(0)
-
 
 def load(name, data, **options):
     return lossbench.load_dataset(name, data=data, **options)
-
-
-def write_idx(path, array):
-    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-    content = header + array.tobytes()
-    path.parent.mkdir(exist_ok=True, parents=True)
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-
-
-def write_mnist(root, name="mnist", suffix=""):
-    arrays = {}
-    for part, count in (("train", 40), ("t10k", 20)):
-        arrays[part] = RNG.integers(0, 256, (count, 28, 28), dtype=np.uint8), (np.arange(count) % 10).astype(np.uint8)
-        write_idx(root / name / f"{part}-images-idx3-ubyte{suffix}", arrays[part][0])
-        write_idx(root / name / f"{part}-labels-idx1-ubyte{suffix}", arrays[part][1])
-    return arrays
 
 
 def write_picture(path, pixels):
@@ -67,9 +47,9 @@ def test_idx_files_are_read_plain_or_gzipped(tmp_path, name, suffix):
     ("harm", "problem"),
     [
         (lambda path: path.unlink(), "lossbench data get mnist"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "not a whole IDX file"),
-        (lambda path: path.write_bytes(b"\x00\x00\x09" + path.read_bytes()[3:]), "not a whole IDX file"),
-        (lambda path: path.write_bytes(b""), "not a whole IDX file"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "not an IDX file"),
+        (lambda path: path.write_bytes(b"\x00\x00\x09" + path.read_bytes()[3:]), "not an IDX file"),
+        (lambda path: path.write_bytes(b""), "not an IDX file"),
     ],
 )
 def test_a_damaged_or_missing_idx_file_is_named(tmp_path, harm, problem):
@@ -90,24 +70,6 @@ def test_a_truncated_gzip_is_named(tmp_path):
         load("mnist", tmp_path)
 
 
-def write_cifar(root, classes):
-    """CIFAR's binary version: label byte(s), then 1,024 red, green and blue bytes, row by row."""
-    train = max(20, classes)  # one image of every class at least
-    pixels = RNG.integers(0, 256, (train + 10, 3, 32, 32), dtype=np.uint8)
-    labels = (np.arange(train + 10) % classes).astype(np.uint8)
-    if classes == 10:
-        folder, names, columns = "cifar10/cifar-10-batches-bin", [*(f"data_batch_{i}" for i in range(1, 6))], [labels]
-        test = "test_batch"
-    else:
-        folder, names, columns, test = "cifar100/cifar-100-binary", ["train"], [labels // 5, labels], "test"
-    rows = np.concatenate([np.stack(columns, 1), pixels.reshape(len(pixels), -1)], 1)
-    (root / folder).mkdir(parents=True)
-    for name, part in zip(names, np.array_split(rows[:train], len(names)), strict=True):
-        part.tofile(root / folder / f"{name}.bin")
-    rows[train:].tofile(root / folder / f"{test}.bin")
-    return pixels.transpose(0, 2, 3, 1), labels, root / folder
-
-
 @pytest.mark.parametrize("classes", [10, 100])
 def test_cifar_is_read_from_the_binary_version(tmp_path, classes):
     pixels, labels, folder = write_cifar(tmp_path, classes)
@@ -117,7 +79,7 @@ def test_cifar_is_read_from_the_binary_version(tmp_path, classes):
     assert found.classes == classes
     last = sorted(folder.glob("*.bin"))[0]
     last.write_bytes(last.read_bytes()[:-5])
-    with pytest.raises(DataError, match="whole batch"):
+    with pytest.raises(DataError, match="not a batch"):
         load(f"cifar{classes}", tmp_path)
 
 
@@ -171,7 +133,7 @@ def test_a_file_that_is_no_picture_is_named(tmp_path):
         for number in range(5):
             write_picture(tmp_path / name / f"{number}.png", colour())
     (tmp_path / "a" / "2.png").write_text("not a picture")
-    with pytest.raises(DataError, match=r"2\.png: is not an image"):
+    with pytest.raises(DataError, match=r"2\.png: cannot be read as an image"):
         load("folder", tmp_path, path=".")
     assert not list(tmp_path.glob("prepared/folder*"))
 

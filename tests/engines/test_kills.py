@@ -8,8 +8,8 @@ import subprocess
 import time
 
 import pytest
-from conftest import SMALL, command
-from test_engine import processes_of, records, results, wait_until, write_suite
+from conftest import SMALL
+from kit.runs import processes_of, ran, records, results, started, wait_until, write_suite
 
 # Cells of a second or two, a loss with state of its own among them, and a warm start.
 LONG = (
@@ -23,25 +23,21 @@ LONG = (
 def uninterrupted(tmp_path_factory) -> dict[str, dict]:
     """The results of LONG, run in one go."""
     folder = tmp_path_factory.mktemp("whole")
-    subprocess.run(command("run", write_suite(folder, LONG), "--no-report", "-q"), cwd=folder, check=True)
+    assert ran(folder, "run", write_suite(folder, LONG), "--no-report", "-q").returncode == 0
     return results(folder / "runs/small")
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_twenty_random_instants_comes_to_the_same_bits(tmp_path, lossbench, uninterrupted):
+def test_a_run_killed_at_twelve_random_instants_comes_to_the_same_bits(tmp_path, uninterrupted):
     suite, out = write_suite(tmp_path, LONG), tmp_path / "killed"
     moments = random.Random(0)
     before: dict[str, dict] = {}
-    for attempt in range(20):
-        started = time.time()
-        run = subprocess.Popen(
-            command("run", suite, "--no-report", "--out", out, "--checkpoint", "0.1s"),
-            cwd=tmp_path,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+    for attempt in range(12):
+        began = time.time()
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        run = started(tmp_path, "run", suite, "--no-report", "--out", out, "--checkpoint", "0.1s", **quiet)
         if attempt % 2:  # every second kill finds it training, the others also while it starts
-            wait_until(lambda: (out / "plan.json").exists() and (out / "plan.json").stat().st_mtime > started)  # noqa: B023  # called at once
+            wait_until(lambda: (out / "plan.json").exists() and (out / "plan.json").stat().st_mtime > began)  # noqa: B023  # called at once
         time.sleep(moments.uniform(0.0, 2.0))
         run.send_signal(signal.SIGKILL)
         run.wait()
@@ -49,7 +45,7 @@ def test_a_run_killed_at_twenty_random_instants_comes_to_the_same_bits(tmp_path,
         now = results(out)
         assert before.items() <= now.items()  # nothing finished is ever lost or changed
         before = now
-    finished = lossbench("run", suite, "--no-report", "--out", out)
+    finished = ran(tmp_path, "run", suite, "--no-report", "--out", out)
     assert finished.returncode == 0, finished.stderr
     assert results(out) == uninterrupted
     assert list((out / "staging").iterdir()) == []

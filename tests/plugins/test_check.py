@@ -1,4 +1,4 @@
-"""The conformance kit: every built-in loss passes, and every kind of fault is caught by the property meant for it."""
+"""`lossbench check`: every built-in plugin passes; variants, explanations, processes that hang or crash."""
 
 import random
 import time
@@ -7,67 +7,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import alive
+from kit.commands import invoke
+from kit.sound_loss import CHECK, LOGITS, SCORES, SETUP, SOUND, TARGET, failures, plugin, statuses
 
 from lossbench.core.errors import PluginError
+from lossbench.data.check import check_dataset
 from lossbench.plugins.check import acting, check, check_apart, check_names
 from lossbench.plugins.check.margin import EXCUSABLE
 from lossbench.plugins.check.subject import Subject, isolated
 from lossbench.plugins.registry import Plugin, Registry
-
-# A sound loss, in pieces that a test can replace by broken ones.
-SOUND = '''"""A cosine margin, for tests.
-
-Nobody, "A cosine margin", 2018.
-"""
-import random, time
-import torch
-import torch.nn.functional as F
-from torch import nn
-from lossbench.margin import check_labels, full_precision, init_weight, replace_target
-
-MARGIN_OFF = {"margin": 0.0}
-
-
-class Loss(nn.Module):
-    def __init__(self, features: int, classes: int, *, margin: float = 0.3, scale: float = 8.0) -> None:
-        super().__init__()
-        self.margin, self.scale = margin, scale
-        self.weight = init_weight(classes, features)
-        self.setup()
-
-    def setup(self):
-        pass
-
-    def logits(self, features):
-        return self.scale * F.linear(F.normalize(features), F.normalize(self.weight))
-
-    def target(self, score):
-        return score - self.scale * self.margin
-
-    def forward(self, features, labels):
-        check_labels(labels, len(self.weight))
-        scores = full_precision(self.logits(features))
-        target = self.target(scores.gather(1, labels[:, None])[:, 0])
-        return F.cross_entropy(replace_target(scores, labels, target), labels)
-'''
-
-
-def plugin(folder, *changes, source=SOUND):
-    """A plugin file: the sound source with some of its text replaced."""
-    for old, new in changes:
-        assert source.count(old) == 1, old
-        source = source.replace(old, new)
-    path = folder / "subject.py"
-    path.write_text(source, encoding="utf-8")
-    return Plugin("loss", "subject", path)
-
-
-def failures(findings):
-    return {finding.property: finding.sentence for finding in findings if finding.status == "fail"}
-
-
-def statuses(findings):
-    return {finding.property: finding.status for finding in findings}
+from lossbench.plugins.scaffold import new
 
 
 @pytest.mark.parametrize("name", Registry().names("loss"))
@@ -79,305 +28,6 @@ def test_the_sound_loss_of_these_tests_passes_everything_that_applies_to_it(tmp_
     found = statuses(check(plugin(tmp_path)))
     assert "fail" not in found.values()
     assert [name for name, status in found.items() if status == "skip"] == ["ranges", "margin off"]
-
-
-RETURN = "        return F.cross_entropy(replace_target(scores, labels, target), labels)\n"
-TARGET = "        return score - self.scale * self.margin\n"
-SCORES = "        scores = full_precision(self.logits(features))\n"
-SETUP = "    def setup(self):\n        pass\n"
-LOGITS = "        return self.scale * F.linear(F.normalize(features), F.normalize(self.weight))\n"
-CHECK = "        check_labels(labels, len(self.weight))\n"
-
-BROKEN = {
-    "an arc cosine at cosine one": (
-        "finite at cosine ±1",
-        [
-            (
-                TARGET,
-                "        return self.scale * (torch.cos(torch.acos(score / self.scale)) - self.margin)\n",
-            )
-        ],
-    ),
-    "a margin that never reaches the loss": ("margin acts", [(TARGET, "        return score\n")]),
-    "a margin that reaches the value alone": (
-        "margin acts",
-        [(TARGET, "        return score\n"), (RETURN, RETURN.replace(", labels)\n", ", labels) + self.margin\n", 1))],
-    ),
-    "features changed in place": (
-        "inputs untouched",
-        [(SCORES, "        features *= 0.5\n" + SCORES)],
-    ),
-    "labels changed in place": (
-        "inputs untouched",
-        [(SCORES, "        given = labels\n        labels = labels.clone()\n        given.zero_()\n" + SCORES)],
-    ),
-    "a schedule advanced in forward": (
-        "forward keeps state",
-        [
-            (SETUP, "    def setup(self):\n        self.register_buffer('t', torch.zeros(()))\n"),
-            (
-                TARGET,
-                "        self.t += 1\n        return score - self.scale * self.margin / (1 + 1 / float(self.t))\n",
-            ),
-        ],
-    ),
-    "a schedule that the state_dict forgets": (
-        "state round trip",
-        [
-            (SETUP, "    def setup(self):\n        self.t = 0\n\n    def advance(self):\n        self.t += 1\n"),
-            (TARGET, "        return score - self.scale * self.margin / (1 + 1 / (1 + self.t))\n"),
-        ],
-    ),
-    "a pace that the state_dict forgets": (
-        "state round trip",
-        [
-            (
-                SETUP,
-                "    def setup(self):\n        self.pace = 1.0\n        self.register_buffer('t', torch.zeros(()))\n\n"
-                "    def begin(self, steps):\n        self.pace = 1 / steps\n\n"
-                "    def advance(self):\n        self.t += 1\n",
-            ),
-            (TARGET, "        return score - self.scale * self.margin / (1 + 1 / (1 + self.pace * float(self.t)))\n"),
-        ],
-    ),
-    "logits that remember the labels": (
-        "prediction",
-        [
-            (SETUP, "    def setup(self):\n        self.last = None\n"),
-            (
-                LOGITS,
-                LOGITS.replace("return ", "scores = ") + "        if self.last is not None and not self.training:\n"
-                "            scores[:, self.last] += 1\n        return scores\n",
-            ),
-            (CHECK, CHECK + "        self.last = int(labels[0])\n"),
-        ],
-    ),
-    "logits with the margin in them": (
-        "prediction",
-        [(LOGITS, LOGITS.rstrip("\n") + " - (0 if self.training else self.margin)\n")],
-    ),
-    "a tensor of B×C×M": (
-        "step memory",
-        [
-            (
-                SCORES,
-                "        unit = F.normalize(self.weight)\n        spread = F.normalize(features)[:, None] * unit\n"
-                "        scores = full_precision(self.scale * spread.sum(2))\n",
-            )
-        ],
-    ),
-    "a loss that gives up at many classes": (
-        "many classes",
-        [(SCORES, SCORES + "        if len(self.weight) > 5000:\n            raise MemoryError('too many')\n")],
-    ),
-    "labels of −100 silently ignored": ("bad labels", [(CHECK, "")]),
-    "labels refused by an assertion": (
-        "bad labels",
-        [
-            (
-                CHECK,
-                "        assert labels.dtype == torch.int64 and 0 <= labels.min() <= labels.max() < len(self.weight)\n",
-            )
-        ],
-    ),
-    "a zero feature divided by its norm": (
-        "finite at zero",
-        [(LOGITS, LOGITS.replace("F.normalize(features)", "features / features.norm(dim=1, keepdim=True)"))],
-    ),
-    "a square root at equal features": (
-        "finite at opposite weights",
-        [
-            (
-                RETURN,
-                "        gap = (F.normalize(self.weight)[0] + F.normalize(self.weight)[1]).square().sum().sqrt()\n"
-                "        pull = gap if len(self.weight) == 2 else 0.0\n" + RETURN.rstrip("\n") + " + pull\n",
-            ),
-        ],
-    ),
-    "an overflow at large features": (
-        "finite at any length",
-        [(RETURN, RETURN.rstrip("\n") + " + 1e-6 * features.norm(dim=1).pow(7).mean().log1p()\n")],
-    ),
-    "a deviation over a batch of one": (
-        "finite for one example",
-        [
-            (
-                TARGET,
-                "        return score - self.scale * self.margin * (1 + 0 * score.std().detach())\n",
-            )
-        ],
-    ),
-    "tensors of one precision only": (
-        "finite in bfloat16",
-        [
-            (
-                SCORES,
-                "        scores = full_precision(self.logits(features))\n"
-                "        if features.dtype != self.weight.dtype:\n            raise RuntimeError('mixed dtypes')\n",
-            )
-        ],
-    ),
-    "a value that no seed decides": (
-        "deterministic",
-        [(RETURN, RETURN.rstrip("\n") + " * (1 + 1e-3 * random.SystemRandom().random())\n")],
-    ),
-    "the first example weighs more": (
-        "batch order",
-        [(RETURN, RETURN.rstrip("\n") + " + F.cross_entropy(scores[:1], labels[:1])\n")],
-    ),
-    "the first class weighs more": (
-        "class order",
-        [(RETURN, RETURN.rstrip("\n") + " * (1 + 0.1 * labels.float().mean())\n")],
-    ),
-    "a detached target": ("gradient", [(TARGET, TARGET.replace("score -", "score.detach() * 0.5 + score * 0.5 -"))]),
-    "a target detached only where there are more classes than examples": (
-        "gradient",
-        [
-            (
-                TARGET,
-                "        if 1 < len(score) < len(self.weight):\n            score = score.detach()\n" + TARGET,
-            )
-        ],
-    ),
-    "a stray copy of the features": (
-        "owned memory",
-        [(CHECK, CHECK + "        self.last = features.detach()\n")],
-    ),
-    "a stray tensor in a list with its graph": (
-        "owned memory",
-        [
-            (SETUP, "    def setup(self):\n        self.seen = []\n"),
-            (SCORES, SCORES + "        self.seen.append({'a': scores})\n"),
-        ],
-    ),
-    "a buffer that grows": (
-        "owned memory",
-        [
-            (
-                SETUP,
-                "    def setup(self):\n        self.register_buffer('log', torch.zeros(0), persistent=False)\n\n"
-                "    def advance(self):\n        self.log = torch.cat([self.log, self.log.new_zeros(1)])\n",
-            )
-        ],
-    ),
-    "a target that rises again": (
-        "grows with the angle",
-        [
-            (
-                TARGET,
-                "        cosine = score / self.scale\n        return self.scale * (cosine.clamp_min(-0.5)"
-                " - (cosine + 0.5).clamp_max(0)"
-                " - self.margin)\n",
-            )
-        ],
-    ),
-    "a target that jumps": (
-        "continuous",
-        [(TARGET, "        return score - self.scale * (self.margin + 0.1 * (score < 0))\n")],
-    ),
-    "a margin that cannot be turned off": (
-        "margin off",
-        [
-            (
-                'MARGIN_OFF = {"margin": 0.0}',
-                'MARGIN_OFF = {"margin": 0.0}\nMARGIN_OFF_EQUALS = "softmax[normalize=true]"',
-            )
-        ],
-    ),
-    "a file without a docstring": (
-        "docstring",
-        [('"""A cosine margin, for tests.\n\nNobody, "A cosine margin", 2018.\n"""', "")],
-    ),
-    "a summary of two lines": ("docstring", [("for tests.\n\n", "for tests.\n")]),
-    "an option without a type": ("options", [("scale: float = 8.0", "scale=8.0")]),
-    "a default that is not a literal": ("loads", [("scale: float = 8.0", "scale: float = 2.0**3")]),
-    "nonsense refused by an assertion": (
-        "options",
-        [
-            (
-                "        self.margin, self.scale = margin, scale\n",
-                "        assert margin < 1e6\n        self.margin, self.scale = margin, scale\n",
-            )
-        ],
-    ),
-    "a declared option that is not there": (
-        "declarations",
-        [('MARGIN_OFF = {"margin": 0.0}', 'MARGIN_OFF = {"marign": 0.0}')],
-    ),
-    "a declaration that is not a literal": (
-        "declarations",
-        [('MARGIN_OFF = {"margin": 0.0}', "MARGIN_OFF = dict(margin=0.0)")],
-    ),
-    "an excuse for what has none": (
-        "declarations",
-        [('MARGIN_OFF = {"margin": 0.0}', 'BY_DESIGN = {"bad labels": "lazy"}')],
-    ),
-    "a loss for each example": ("runs", [(RETURN, RETURN.replace("labels)\n", 'labels, reduction="none")\n'))]),
-    "an option that nothing reads": (
-        "options act",
-        [("scale: float = 8.0", "scale: float = 8.0, temper: float = 1.0")],
-    ),
-    "an option that only ends up in a buffer": (
-        "options act",
-        [
-            ("scale: float = 8.0", "scale: float = 8.0, temper: float = 1.0"),
-            (
-                "        self.margin, self.scale = margin, scale\n",
-                "        self.margin, self.scale = margin, scale\n"
-                "        self.register_buffer('temper', torch.tensor(temper))\n",
-            ),
-        ],
-    ),
-    "a choice that nothing reads": (
-        "options act",
-        [
-            ("scale: float = 8.0", "scale: float = 8.0, form: Literal['a', 'b'] = 'a'"),
-            ("import random, time\n", "import random, time\nfrom typing import Literal\n"),
-        ],
-    ),
-    "a second margin that never reaches the loss": (
-        "options act",
-        [
-            ('MARGIN_OFF = {"margin": 0.0}', 'MARGIN_OFF = {"margin": 0.0, "spread": 0.0}'),
-            ("scale: float = 8.0", "scale: float = 8.0, spread: float = 0.1"),
-        ],
-    ),
-    "class weights that stand in columns": (
-        "class weights",
-        [
-            (
-                "self.weight = init_weight(classes, features)",
-                "self.weight = nn.Parameter(init_weight(classes, features).detach().T.clone())",
-            ),
-            ("F.normalize(self.weight))", "F.normalize(self.weight.T))"),
-            ("len(self.weight)", "self.weight.shape[1]"),
-        ],
-    ),
-    "class weights that are not there": (
-        "class weights",
-        [('MARGIN_OFF = {"margin": 0.0}', 'MARGIN_OFF = {"margin": 0.0}\nCLASS_WEIGHTS = "wieght"')],
-    ),
-    "a file that is not Python": ("loads", [("class Loss(nn.Module):", "class Loss(nn.Module:")]),
-    "a file that fails on import": ("loads", [("class Loss(nn.Module):", "1 / 0\n\n\nclass Loss(nn.Module):")]),
-    "a file that leaves the program": (
-        "loads",
-        [("class Loss(nn.Module):", "raise SystemExit\n\n\nclass Loss(nn.Module):")],
-    ),
-    "a file without a Loss": ("loads", [("class Loss(nn.Module):", "class Lost(nn.Module):")]),
-    "a Loss that is no module": (
-        "loads",
-        [("class Loss(nn.Module):", "class Loss:"), ("        super().__init__()\n", "")],
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", BROKEN)
-def test_a_fault_is_caught_by_the_property_meant_for_it_and_by_no_other(tmp_path, fault):
-    expected, changes = BROKEN[fault]
-    found = failures(check(plugin(tmp_path, *changes)))
-    assert set(found) == {expected}, found
-    assert found[expected].strip()
-    assert "\n" not in found[expected]
 
 
 def test_a_plugin_that_raises_gives_a_sentence_with_the_error(tmp_path):
@@ -505,9 +155,9 @@ def test_an_unknown_name_or_path_is_told_with_the_nearest_one(tmp_path):
     plugin(tmp_path)
     with pytest.raises(PluginError, match="did you mean 'softmax'"):
         check_names(Registry(), ["sofmax"])
-    with pytest.raises(PluginError, match=r"there is no such file; did you mean '.*subject\.py'"):
+    with pytest.raises(PluginError, match=r"no such file; did you mean '.*subject\.py'"):
         check_names(Registry(), [str(tmp_path / "subjekt.py")])
-    with pytest.raises(PluginError, match="there is no such file"):
+    with pytest.raises(PluginError, match="no such file"):
         check_names(Registry(), ["no/such/folder/loss.py"])
 
 
@@ -593,28 +243,10 @@ def test_an_idle_option_in_any_built_in_loss_is_caught_and_named(tmp_path, name)
     assert sentence.startswith("option idle changes nothing") and " | " not in sentence
 
 
-CURES = {
-    "labels of −100 silently ignored": "call lossbench.margin.check_labels(labels, classes) first in forward",
-    "a stray copy of the features": "register_buffer",
-    "logits with the margin in them": "leave it out of logits()",
-    "an option that nothing reads": 'BY_DESIGN = {"option temper": "…"}',
-    "a detached target": 'BY_DESIGN = {"gradient": "…"}',
-    "class weights that stand in columns": 'write CLASS_WEIGHTS = "weight.T"',
-    "class weights that are not there": "did you mean 'weight'?",
-    "nonsense refused by an assertion": 'raise ValueError(f"margin must be …, got {margin}")',
-}
-
-
-@pytest.mark.parametrize("fault", CURES)
-def test_a_failure_names_its_cure(tmp_path, fault):
-    expected, changes = BROKEN[fault]
-    assert CURES[fault] in failures(check(plugin(tmp_path, *changes)))[expected]
-
-
 ENDS = {
-    "an endless import": ("loads", "while True: pass\n\n\n", None, "does not come to an end within 8 seconds"),
+    "an endless import": ("loads", "while True: pass\n\n\n", None, "does not come to an end within 2 seconds"),
     "an exit at import": ("loads", "import os; os._exit(7)\n\n\n", None, "exit code 7"),
-    "an endless forward": ("runs", "", "while True: pass", "does not come to an end within 8 seconds"),
+    "an endless forward": ("runs", "", "while True: pass", "does not come to an end within 2 seconds"),
     "an exit in forward": ("runs", "", "__import__('os')._exit(0)", "exit code 0"),
     "sys.exit in forward": ("runs", "", "__import__('sys').exit(3)", "raises SystemExit"),
     "an interrupt in forward": ("runs", "", "raise KeyboardInterrupt", "raises KeyboardInterrupt"),
@@ -630,7 +262,7 @@ def test_a_loss_that_hangs_exits_or_crashes_is_a_finding_of_what_was_being_tried
         changes.append((SCORES, f"        {in_forward}\n" + SCORES))
     subject = plugin(tmp_path, *changes)
     started = time.monotonic()
-    found = failures(check_apart(subject, Registry(), seconds=8))
+    found = failures(check_apart(subject, Registry(), seconds=2))
     assert set(found) == {expected} and said in found[expected]
     assert time.monotonic() - started < 60
 
@@ -638,7 +270,7 @@ def test_a_loss_that_hangs_exits_or_crashes_is_a_finding_of_what_was_being_tried
 def test_what_a_hanging_loss_has_started_is_ended_with_it(tmp_path):
     started = f"import subprocess\nopen({str(tmp_path / 'pid')!r}, 'w').write("
     started += "str(subprocess.Popen(['sleep', '600']).pid))\nwhile True: pass\n\n\n"
-    check_apart(plugin(tmp_path, ("class Loss(nn.Module):", started + "class Loss(nn.Module):")), Registry(), seconds=4)
+    check_apart(plugin(tmp_path, ("class Loss(nn.Module):", started + "class Loss(nn.Module):")), Registry(), seconds=2)
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 10
     while alive(pid) and time.monotonic() < deadline:
@@ -651,12 +283,64 @@ def test_a_check_apart_finds_what_a_check_here_finds(tmp_path):
     assert check_apart(subject, Registry()) == check(subject)
 
 
-def test_the_command_names_a_loss_that_crashes_and_checks_the_others(tmp_path, lossbench):
+def test_the_command_names_a_loss_that_crashes_and_checks_the_others(tmp_path):
     crash = ("class Loss(nn.Module):", "import ctypes; ctypes.string_at(0)\n\n\nclass Loss(nn.Module):")
     path = plugin(tmp_path, crash).path
-    done = lossbench("check", path, "softmax")
+    done = invoke("check", path, "softmax")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "SIGSEGV" in done.stdout
     lines = done.stdout.splitlines()
     assert any(line.startswith(str(path)) and "1 fail" in line for line in lines)
     assert any(line.startswith("softmax") and "pass" in line and "fail" not in line for line in lines)
+
+
+BACKBONES = {
+    "another width": (
+        "runs",
+        "return self.fc(self.body(images).mean(dim=(2, 3)))",
+        "return self.body(images).mean(dim=(2, 3))",
+    ),
+    "an unused layer": ("runs", "        self.body =", "        self.idle = nn.Linear(2, 2)\n        self.body ="),
+    "another name": ("last layer", "self.fc", "self.head"),
+    "a seed of its own": ("deterministic", "        layers = []", "        torch.seed()\n        layers = []"),
+    "statistics of the batch": ("one by one", "self.body(images)", "self.body(images - images.mean())"),
+    "no default": ("options", "channels: int = 16", "channels: int"),
+}
+
+
+@pytest.mark.parametrize("fault", BACKBONES)
+def test_a_fault_in_a_backbone_is_caught(tmp_path, fault):
+    expected, old, new_ = BACKBONES[fault]
+    path = new("backbone", "mine", tmp_path)
+    assert failures(check_names(Registry(), [str(path)])[str(path)]) == {}
+    path.write_text(path.read_text().replace(old, new_))
+    assert expected in failures(check(Plugin("backbone", "mine", path)))
+
+
+@pytest.mark.parametrize("name", ["cnn", "mlp"])
+def test_the_built_in_backbones_pass(name):
+    assert failures(check(Registry().find("backbone", name))) == {}
+
+
+DATASETS = {
+    "float images": (".astype(np.uint8)", "", "images must be uint8"),
+    "labels from 1": (
+        "splits.append(Split.of(",
+        "labels = labels + 1\n        splits.append(Split.of(",
+        "labels from 1 to 4",
+    ),
+    "chance": ("default_rng(seed)", "default_rng()", "different arrays"),
+    "no default": ("noise: float = 0.5", "noise: float", ""),
+}
+
+
+@pytest.mark.parametrize("fault", DATASETS)
+def test_a_fault_in_a_dataset_is_caught(tmp_path, fault):
+    old, new_, said = DATASETS[fault]
+    path = new("dataset", "mine", tmp_path)
+    path.write_text(path.read_text().replace(old, new_))
+    findings = check_names(Registry(), [str(path)], check_dataset=check_dataset)[str(path)]
+    if said:
+        assert [said in finding.sentence for finding in findings if finding.status == "fail"] == [True]
+    else:
+        assert statuses(findings) == {"loads": "skip"}

@@ -226,7 +226,7 @@ def test_a_claim_on_angles_of_a_loss_without_class_weights_is_refused_as_the_sui
 
 def test_a_claim_on_angles_of_named_class_weights_is_accepted(tmp_path, read_suite):
     registry = write(tmp_path, 'CLASS_WEIGHTS = "inner.proxies"')
-    assert read_suite(suite_text() + CLAIM, plugins=registry).outline.claims
+    assert read_suite(suite_text() + CLAIM, plugins=registry).info.claims
 
 
 def test_what_only_building_the_loss_can_tell_is_refused_before_training(tmp_path, lossbench):

@@ -113,7 +113,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 OUTLINE = [
     *("What we found", "Validity", "Claims", "Accuracy", "Against softmax", "Across datasets", "FC width", "Classes"),
-    *("Geometry", "Cost", "Published against measured", "Threats and warnings that fired", "Environment and commands"),
+    *("Geometry", "Cost", "Published against measured", "Warnings", "Environment and commands"),
 ]
 
 
@@ -217,7 +217,7 @@ def test_published_numbers_have_their_verdicts_everywhere(out, summary):
     csv = pd.read_csv(out / "published.csv").to_dict("records")
     for row, cells, plain in zip(csv, rows(section(summary, "Published against measured")), stated, strict=True):
         assert (row["loss"], row["verdict"]) == (cells["loss"], cells["verdict"]) == (plain["loss"], plain["verdict"])
-        assert cells["one more run [95 %]"] == f"[{row['low']:.2f}, {row['high']:.2f}]"
+        assert cells["95 % prediction interval"] == f"[{row['low']:.2f}, {row['high']:.2f}]"
         if row["loss"] == "center":
             assert row["verdict"] == "below"
 

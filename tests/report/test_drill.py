@@ -15,9 +15,10 @@ from test_report import SUITE, synthetic
 
 from lossbench.analysis.results import analyse
 from lossbench.core.model import Record
+from lossbench.core.point import Point
 from lossbench.plan.cells import plan
 from lossbench.report import write
-from lossbench.report.blocks import Place, Table, leading_number
+from lossbench.report.blocks import Anchor, Table, leading_number
 from lossbench.report.output import html as page
 from lossbench.report.output.drill import LOG_LINES, Drill, embedded, tail
 from lossbench.report.sections import sections
@@ -111,7 +112,7 @@ def test_a_row_leads_to_its_cells_and_a_comparison_to_both_sides(results, parts,
     drill = Drill(results)
     for slug, sides in (("accuracy", 1), ("comparisons", 2)):
         table = next(block for block in found[slug].blocks if isinstance(block, Table))
-        links = drill.links(found[slug], table)
+        links = drill.links(table)
         for row, groups in zip(table.rows, links, strict=True):
             said = dict(zip(table.columns, row, strict=True))
             assert len(groups) == (1 if said["loss"] == "softmax" else sides)
@@ -123,19 +124,21 @@ def test_a_row_leads_to_its_cells_and_a_comparison_to_both_sides(results, parts,
 
 def test_a_claim_leads_to_the_cells_of_both_losses(results):
     section = next(section for section in sections(results) if section.slug == "claims")
-    links = Drill(results).links(section, section.blocks[0])
+    links = Drill(results).links(section.blocks[0])
     assert [len(groups) for groups in links] == [4, 4, 4, 2]  # two widths a side; the last is about timing cells
 
 
-def test_places_that_a_table_names_are_taken_as_they_are(results):
+def test_a_row_leads_to_the_cells_that_it_names(results):
+    point = Point(results.main.to_dict("records")[0])
+    anchors = [
+        [Anchor(point, "softmax")],
+        [Anchor(point, "softmax"), Anchor(point, "center")],
+        [Anchor(point, "nobody")],
+    ]
     drill = Drill(results)
-    section = sections(results)[0]
-    rows = [{"x": "1"}, {"x": "2"}, {"x": "3"}]
-    places = [[Place("digits", "softmax")], [Place("digits", "softmax", 20)], [Place("nowhere", "softmax")]]
-    assert [len(groups) for groups in drill.links(section, Table.of(rows, left=[], places=places))] == [2, 1, 0]
-    row = results.main.to_dict("records")[0]
-    place = Place.of(row)
-    assert [len(groups) for groups in drill.links(section, Table.of([{"x": "1"}], left=[], places=[[place]]))] == [1]
+    table = Table.of([{"x": "1"}, {"x": "2"}, {"x": "3"}], left=[], anchors=anchors)
+    assert [len(groups) for groups in drill.links(table)] == [1, 2, 0]
+    assert drill.links(Table.of([{"x": "1"}], left=[])) == [[]]
 
 
 def test_the_page_has_the_end_of_a_log_only_for_cells_that_failed(text):

@@ -199,7 +199,7 @@ def test_memory_bars_add_up(results, drawings):
 def test_phases_add_up_to_the_step(results, drawings):
     ax = panel(drawings["phases-losses"])
     total = np.sum([[bar.get_width() for bar in container] for container in ax.containers], axis=0)
-    rounds = next(seconds for point, seconds in results.timings() if point["experiment"] == "losses")
+    rounds = next(seconds for point, seconds, _ in results.timed if point["experiment"] == "losses")
     assert total == pytest.approx([1000 * np.median(rounds[label]) for label in LONG])
 
 

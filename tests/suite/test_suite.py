@@ -51,8 +51,8 @@ WRONG = {
         ["losses[1].alpha", "is an empty list"],
     ),
     "no losses": (changed('["softmax", "w_softmax"]', "[]"), ["experiment.digits.losses", "at least one"]),
-    "duplicate experiment": (SMALL + SMALL.partition('suite"\n')[2], ["two experiments named 'digits'"]),
-    "the same loss twice": (changed('"w_softmax"]', '"softmax[bias=true]"]'), ["losses", "there twice", "'softmax'"]),
+    "duplicate experiment": (SMALL + SMALL.partition('suite"\n')[2], ["two experiments are named 'digits'"]),
+    "the same loss twice": (changed('"w_softmax"]', '"softmax[bias=true]"]'), ["losses", "listed twice", "'softmax'"]),
     "width below one": (changed("widths = [8]", "widths = [0]"), ["widths[0]", "at least 1", "'min'", "got 0"]),
     "steps below one": (changed("steps = 6", "steps = 0"), ["schedule.steps", "at least 1", "got 0"]),
     "seed repeated": (changed("seeds = 2", "seeds = [1, 2, 1]"), ["experiment.digits.seeds", "twice"]),
@@ -84,7 +84,7 @@ WRONG = {
         SMALL + "\n[profile.tiny]\nskip = ['digit']\n",
         ["profile.tiny.skip", "did you mean 'digits'"],
     ),
-    "profile that leaves nothing": (SMALL + "\n[profile.tiny]\nskip = ['digits']\n", ["leaves no experiment"]),
+    "profile that leaves nothing": (SMALL + "\n[profile.tiny]\nskip = ['digits']\n", ["skips every experiment"]),
     "too many classes": (changed("seeds = 2", "seeds = 2\nclasses = [5, 11]"), ["classes[1]", "only 10 classes"]),
     "classes of a dataset": (
         changed('dataset = "digits"', 'dataset = { name = "digits", classes = 1 }'),
@@ -104,7 +104,7 @@ WRONG = {
     "one name for all": (
         changed('[[experiment]]\nname = "digits"', '[defaults]\nname = "x"\n[[experiment]]')
         + SMALL.partition('suite"\n')[2].replace('name = "digits"\n', "", 1),
-        ["two experiments named 'x'"],
+        ["two experiments are named 'x'"],
     ),
     "classes in two places": (
         changed('dataset = "digits"', 'dataset = { name = "digits", classes = [5, 6, 7] }').replace(
@@ -154,7 +154,7 @@ def test_claims_are_matched_by_meaning_not_by_spelling(read_suite):
     text = changed('"w_softmax"]', '{ name = "w_softmax", alpha = [0.5, 1.0] }]') + CLAIM.replace(
         '"w_softmax"', '"w_softmax[alpha=1]"'
     )
-    assert read_suite(text).outline.claims[0].better == "w_softmax[alpha=1.0]"
+    assert read_suite(text).info.claims[0].better == "w_softmax[alpha=1.0]"
 
 
 def test_a_profile_is_laid_over_defaults_and_experiments(read_suite):
@@ -221,7 +221,7 @@ def test_the_json_schema_accepts_our_suites_and_refuses_a_typo(registry):
     jsonschema = pytest.importorskip("jsonschema")
     import tomllib
 
-    from lossbench.suite.locate import built_in
+    from lossbench.suite.source import built_in
 
     schema = json.loads(json.dumps(json_schema(registry)))
     for path in built_in().values():
@@ -246,26 +246,27 @@ def test_a_dataset_written_as_a_label_keeps_its_options_in_a_sweep_of_classes(re
 
 def test_a_verification_needs_a_dataset_with_pairs(read_suite):
     with pytest.raises(
-        SuiteError, match=r"dataset 'digits' has no pairs to verify; these have: .*glyphs.*lfw.*omniglot"
+        SuiteError, match=r"dataset 'digits' does not support verification; these do: .*glyphs.*lfw.*omniglot"
     ):
         read_suite(changed('dataset = "digits"', 'task = "verification"\ndataset = "digits"'))
 
 
 def test_the_task_is_written_beside_the_dataset_not_in_it(read_suite):
     text = changed('dataset = "digits"', 'dataset = { name = "glyphs", task = "verification" }')
-    with pytest.raises(SuiteError, match="belongs to the experiment"):
+    with pytest.raises(SuiteError, match="is a key of the experiment"):
         read_suite(text)
 
 
 def test_a_claim_on_a_verification_metric_needs_a_verification(read_suite):
     claim = '\n[[claim]]\ntext = "x"\nexperiment = "digits"\nmetric = "auc"\nbetter = "w_softmax"\nthan = "softmax"\n'
-    with pytest.raises(SuiteError, match=r"claim\[0\]\.metric: .*no verification"):
+    with pytest.raises(SuiteError, match=r"claim\[0\]\.metric: .*not a verification"):
         read_suite(SMALL + claim)
 
 
 def test_changed_data_changes_the_keys_of_its_cells(tmp_path, registry):
-    from lossbench import api, data
+    from lossbench import data
     from lossbench.plan.cells import plan
+    from lossbench.plan.job import with_data
     from lossbench.suite import reading as suite
 
     (tmp_path / "pets").mkdir()
@@ -277,7 +278,7 @@ def test_changed_data_changes_the_keys_of_its_cells(tmp_path, registry):
             registry,
             lambda spec: data.count_classes(spec.name, dict(spec.options), registry, tmp_path),
         )
-        return [cell.key for cell in plan(api.with_data(parsed, registry, tmp_path))]
+        return [cell.key for cell in plan(with_data(parsed, registry, tmp_path))]
 
     for name in "ab":
         (tmp_path / "pets" / name).mkdir()

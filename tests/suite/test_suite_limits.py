@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from conftest import SMALL
 
-from lossbench import api
+from lossbench import api, data
 from lossbench.core.errors import LossbenchError, SuiteError
-from lossbench.core.format import MOST_CELLS
 from lossbench.plan.cells import plan
-from lossbench.suite.locate import built_in
+from lossbench.suite.format import MOST_CELLS
+from lossbench.suite.reading import read_profiles
+from lossbench.suite.source import built_in, open_suite
 
 
 def changed(old: str, new: str) -> str:
@@ -37,31 +38,31 @@ VALUES = list(range(1, 101))
 WRONG = {
     "a claim written twice": (
         SMALL + claim(BETTER) + claim(BETTER, "u"),
-        ["claim[1]", "'u'", "claim[0] states already"],
+        ["claim[1]", "'u'", "repeats claim[0]"],
     ),
     "a claim in another spelling": (
         SMALL + claim(BETTER) + claim('better = "w_softmax[alpha=1]"\nthan = "softmax[bias=true]"\nwidth = 8'),
-        ["claim[1]", "claim[0] states already"],
+        ["claim[1]", "repeats claim[0]"],
     ),
     "an equivalence turned round": (
         SMALL
         + claim('equivalent = ["softmax", "w_softmax"]')
         + claim('equivalent = ["w_softmax", "softmax"]\nmargin = 0.5'),
-        ["claim[1]", "claim[0] states already"],
+        ["claim[1]", "repeats claim[0]"],
     ),
     "a case written twice in a list": (
         SMALL + claim('better = ["w_softmax", "w_softmax[alpha=1.0]"]\nthan = "softmax"'),
-        ["claim[0]", "claim[0] states already"],
+        ["claim[0]", "repeats claim[0]"],
     ),
     "the least width by its number": (
         SWEPT.replace("16]", "9]")
         + claim('better = "center"\nthan = "softmax"\nwidth = 9')
         + claim('better = "center"\nthan = "softmax"\nwidth = "min"'),
-        ["claim[1]", "claim[0] states already"],
+        ["claim[1]", "repeats claim[0]"],
     ),
-    "classes twice": (changed("seeds = 2", "seeds = 2\nclasses = [5, 6, 5]"), ["digits.classes", "5 is there twice"]),
-    "widths twice": (changed("[8]", "[64, 8, 64]"), ["experiment.digits.widths", "64 is there twice"]),
-    "the least width twice": (changed("[8]", '["min", "min"]'), ["experiment.digits.widths", "'min' is there twice"]),
+    "classes twice": (changed("seeds = 2", "seeds = 2\nclasses = [5, 6, 5]"), ["digits.classes", "5 is listed twice"]),
+    "widths twice": (changed("[8]", "[64, 8, 64]"), ["experiment.digits.widths", "64 is listed twice"]),
+    "the least width twice": (changed("[8]", '["min", "min"]'), ["experiment.digits.widths", "'min' is listed twice"]),
     "a claim without words": (SMALL + claim(BETTER, ""), ["claim[0].text", "is empty"]),
     "a claim of blanks": (SMALL + claim(BETTER, "  "), ["claim[0].text", "is empty"]),
     "nothing to tune": (TUNED + "experiments = []\n", ["tune.experiments", "at least one item"]),
@@ -128,7 +129,7 @@ WRONG = {
     ),
     "a grid of ten million": (
         changed("seeds = 2", "seeds = 10000").replace("widths = [8]", f"widths = {list(range(1, 501))}"),
-        ["10,000,000 cells", "2 losses × 500 widths × 1 classes × 10,000 seeds", "the most is 1,000,000"],
+        ["10,000,000 cells", "2 losses × 500 widths × 1 classes × 10,000 seeds", "the limit is 1,000,000"],
     ),
     "seeds in a list": (
         changed("seeds = 2", f"seeds = {list(range(1000))}").replace("[8]", f"{list(range(1, 502))}"),
@@ -180,20 +181,20 @@ def test_claims_that_differ_in_what_they_test_stand_beside_each_other(read_suite
         'unchanged_with = "width"\nloss = "softmax"',
     ):
         text += claim(body)
-    assert len(read_suite(text).outline.claims) == 13
+    assert len(read_suite(text).info.claims) == 13
 
 
 @pytest.mark.parametrize("name", sorted(built_in()))
-def test_every_suite_that_comes_with_lossbench_is_still_read(name, registry):
-    from lossbench import data
-    from lossbench.suite import reading as suite
-
-    def count(spec):
-        return data.count_classes(spec.name, dict(spec.options), registry)
-
-    path = built_in()[name]
-    for profile in (None, *tomllib.loads(path.read_text()).get("profile", {})):
-        assert suite.read(path, registry, count, profile).experiments
+def test_every_built_in_suite_is_read_at_every_profile(name, registry):
+    source = open_suite(name)
+    found = read_profiles(
+        source.text,
+        source.name,
+        registry,
+        lambda spec: data.count_classes(spec.name, dict(spec.options), registry),
+    )
+    assert found.keys() == {None, *tomllib.loads(source.text).get("profile", {})}
+    assert all(suite.experiments for suite in found.values())
 
 
 def test_a_byte_order_mark_is_no_part_of_a_suite_or_plugin(lossbench, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from conftest import write_loss
 from hypothesis import given
 from hypothesis import strategies as st
-from test_tune import TUNED
+from kit.suites import TUNED
 
 from lossbench.core.errors import PluginError
 from lossbench.core.model import Spec

@@ -1,1 +1,1 @@
-"""Datasets with a known publisher → files on this machine."""
+"""Publishers' files: where they are, downloading, unpacking, checking."""

@@ -1,26 +1,23 @@
-"""Have a dataset: what is missing is downloaded and unpacked, what is there is checked.
+"""Get a dataset: missing files are downloaded and unpacked, existing ones are checked.
 
-get(source, folder)      all of it is in `folder` afterwards, or a DataError says what to do
-absent(source, folder)   the files that `get` would have to download
-state(source, folder)    "yes", "partly" or "no", by a glance at names
-verify(source, folder)   a line for every part, by reading it
+get(source, folder)      afterwards all of it is in `folder`, or a DataError says what to do
+absent(source, folder)   the files that `get` would download
+state(source, folder)    "yes", "partly" or "no", by file names alone
+verify(source, folder)   one Check per part, by reading it
 
-A name that is there is whole, whatever stopped us: downloads grow under another name (`download`), archives are
-unpacked beside their place and moved there in one step (`unpack`).
+A file is complete or missing, whatever interrupts us: downloads grow under another name (`download`), archives are
+unpacked beside their place and moved there by one rename (`unpack`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import gzip
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lossbench.core import files
 from lossbench.core.errors import DataError
 from lossbench.core.files import is_file
 from lossbench.data.download.http import Patience, Progress, Silence, differs, digests, download
@@ -49,64 +46,71 @@ def get(
     *,
     wait: bool = False,
 ) -> None:
-    """Fetch and unpack what of `source` is not in `folder`; what was put there by hand is checked and used.
+    """Download and unpack what is missing of `source` in `folder`; files put there by hand are checked and used.
 
-    While another process fetches into `folder`, this is an error, or is waited for.
+    While another process downloads into `folder`, raise an error, or `wait` for it.
     """
     if not source.files:
         if state(source, folder) != "yes":
             places = " and ".join(str(folder / piece.path) for piece in source.pieces)
-            raise DataError(f"{source.name}: {source.instructions}; unpacked, its files belong at {places}")
+            raise DataError(f"{source.name}: {source.instructions}; unpack its files to {places}")
         return
     file = source.files[0]
     try:
-        with _alone(folder, wait=wait):
+        folder.mkdir(parents=True, exist_ok=True)
+        with files.locked(folder.resolve(), folder=True, wait=wait) as ours:  # two processes would write the same file
+            if not ours:
+                raise DataError(f"{folder}: another lossbench is downloading into it; wait until it has finished")
             for file in source.files:
                 _have(source.name, file, folder, progress or Silence(), patience or Patience())
+    except files.LockError as error:
+        raise DataError(
+            f"{folder}: files cannot be locked there ({error.strerror}), so two downloads could write one file; "
+            "download to a local disk with --data DIR and copy the data, or by hand (`lossbench data list -v`)"
+        ) from error
     except OSError as error:
         raise DataError(_disk_trouble(source.name, file, folder, error)) from error
 
 
 def absent(source: Source, folder: Path) -> list[File]:
-    """The files of `source` that are in `folder` in no form: neither as offered nor unpacked."""
+    """The files of `source` that `folder` lacks, both as published and unpacked."""
     return [file for file in source.files if not (_forms(file, folder) or _unpacked(file, folder))]
 
 
 def state(source: Source, folder: Path) -> State:
-    """Whether `source` is there, by names alone: quick enough to ask of every set."""
+    """Whether `source` is in `folder`, by names alone: fast enough for every dataset."""
     found = [_any(folder, piece) for piece in source.pieces]
     for file in source.files:
         found += [_any(folder, piece) for piece in file.pieces] if file.unpack else [bool(_forms(file, folder))]
-    if all(found):  # of nothing, too: such a set needs nothing on disk
+    if all(found):  # also of no files: such a dataset needs nothing on disk
         return "yes"
-    waiting = any(is_file(folder / file.place) for file in source.files)  # an archive that is not unpacked
+    waiting = any(is_file(folder / file.place) for file in source.files)  # an archive not yet unpacked
     return "partly" if any(found) or waiting else "no"
 
 
 def verify(source: Source, folder: Path) -> list[Check]:
-    """Checksums of files and archives that are there; names, numbers and sizes of what is unpacked."""
+    """Check existing files and archives by checksum; unpacked files by name, number and size."""
     checks: list[Check] = []
     for file in source.files:
         offered = _check_forms(file, folder)
         if file.unpack:
             checks += offered + [_check_piece(piece, folder) for piece in file.pieces]
         else:
-            checks += offered or [Check(file.place, "missing", "not here")]
+            checks += offered or [Check(file.place, "missing", "not found")]
     return checks + [_check_piece(piece, folder) for piece in source.pieces]
 
 
 def _have(name: str, file: File, folder: Path, progress: Progress, patience: Patience) -> None:
-    """One file of a set, unpacked if it is an archive."""
+    """Get one file of a dataset, unpacked if it is an archive."""
     if _unpacked(file, folder):
-        return  # perhaps by hand
+        return
     place = folder / file.place
     if not _forms(file, folder):
         download(name, file, place, progress, patience)
     elif wrong := next((check for check in _check_forms(file, folder) if check.status == "wrong"), None):
-        # Not removed: it may be dear to whoever put it there.
-        raise DataError(
-            f"{name}: {folder / wrong.path} is not the published file ({wrong.detail}); remove it and ask again, or "
-            f"fetch {file.addresses[0]} by hand to {place}"
+        raise DataError(  # not removed: somebody put it there
+            f"{name}: {folder / wrong.path} is not the published file ({wrong.detail}); remove it and try again, or "
+            f"download {file.addresses[0]} to {place}"
         )
     if file.unpack:
         unpack(name, file, folder, progress)
@@ -116,28 +120,8 @@ def _unpacked(file: File, folder: Path) -> bool:
     return bool(file.unpack) and all(_any(folder, piece) for piece in file.pieces)
 
 
-@contextlib.contextmanager
-def _alone(folder: Path, *, wait: bool) -> Iterator[None]:
-    """One `get` at a time: two would write the same part. The lock is on the folder itself, and ends with us."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            raise DataError(f"{folder}: another lossbench is fetching data into it; wait until it has ended") from error
-        except OSError as error:  # NFS without its lock service, some FUSE file systems
-            raise DataError(
-                f"{folder}: files cannot be locked there ({error.strerror}), so two downloads could write one file; "
-                "fetch to a local disk with --data DIR and copy the data, or fetch by hand (`lossbench data list -v`)"
-            ) from error
-        yield
-    finally:
-        os.close(handle)
-
-
 def _forms(file: File, folder: Path) -> list[str]:
-    """Under which names a file as offered is there: itself and, of a gzipped one, the same gunzipped."""
+    """The names under which a published file exists: its own and, if it is gzipped, that of the unzipped file."""
     names = [file.place] if file.unpack else [file.place, *(piece.path for piece in file.pieces)]
     return [name for name in names if is_file(folder / name)]
 
@@ -154,14 +138,14 @@ def _check_file(file: File, place: Path) -> Check:
     try:
         wrong = differs(place, file)
         if wrong and place.suffix == ".gz" and not file.unpack and _same_inside(place, file):
-            return Check(file.place, "ok", "gzipped anew, content as published")
+            return Check(file.place, "ok", "recompressed, content as published")
     except OSError as error:
         wrong = f"cannot be read: {error.strerror or error}"
     return Check(file.place, "wrong" if wrong else "ok", wrong or "checksum as published")
 
 
 def _same_inside(place: Path, file: File) -> bool:
-    """Whether a gzipped file holds the published content: gzip notes a time, so that packing anew changes its bytes."""
+    """Whether a gzipped file has the published content: gzip stores a time, so recompressing changes its bytes."""
     try:
         with gzip.open(place) as stream:
             return digests(stream, "sha256")["sha256"] in {piece.sha256 for piece in file.pieces}
@@ -172,9 +156,9 @@ def _same_inside(place: Path, file: File) -> bool:
 def _check_piece(piece: Piece, folder: Path) -> Check:
     found = [path for path in folder.glob(piece.path) if is_file(path)]
     if not found and piece.instead and (others := sum(is_file(path) for path in folder.glob(piece.instead))):
-        return Check(piece.instead, "ok", f"{others:,} of {piece.count:,} files: a part of the set")
+        return Check(piece.instead, "ok", f"{others:,} of {piece.count:,} files: part of the dataset")
     if not found:
-        return Check(piece.path, "missing", "not here")
+        return Check(piece.path, "missing", "not found")
     if piece.count not in (None, len(found)):
         return Check(piece.path, "wrong", f"{len(found):,} files instead of {piece.count:,}")
     flaw = next(filter(None, (_flaw(path, piece) for path in found)), "")
@@ -202,5 +186,5 @@ def _any(folder: Path, piece: Piece) -> bool:
 def _disk_trouble(name: str, file: File, folder: Path, error: OSError) -> str:
     why = f"{error.filename or folder} cannot be written ({error.strerror or error})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        why = f"{folder} has no room left for a file of {file.size:,} bytes" + " and its content" * bool(file.unpack)
-    return f"{name}: {why}; fetched by hand, {file.addresses[0]} belongs at {folder / file.place}"
+        why = f"{folder} has no space left for a file of {file.size:,} bytes" + " and its content" * bool(file.unpack)
+    return f"{name}: {why}; or download {file.addresses[0]} to {folder / file.place} by hand"

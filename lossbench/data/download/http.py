@@ -1,6 +1,6 @@
-"""One file from the first address that can give it: resumed, tried again, checked, and only then under its name.
+"""Download one file from the first address that has it: resumed, retried, checked, then renamed into place.
 
-A download grows as PLACE.part. Whatever stops it, PLACE is whole or not there, and the next try goes on with the part.
+A download grows as PLACE.part. Whatever interrupts it, PLACE is complete or missing, and the next try resumes the part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -27,21 +27,22 @@ from lossbench.core.files import opened
 from lossbench.data.download.sources import File
 
 CHUNK = 1 << 18
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # HTTP statuses that may be better a second later
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # HTTP statuses that may be temporary
+REACH_SECONDS = 4.0  # for all addresses together
 
 
 class Progress(Protocol):
-    """Is told how far things are."""
+    """Receives the progress of a download."""
 
     def start(self, what: str, done: int, total: int) -> None:
-        """Something of `total` bytes begins, or goes on at `done`."""
+        """`what`, of `total` bytes, begins, or resumes at `done`."""
 
     def at(self, done: int) -> None:
-        """So many bytes of it are done."""
+        """`done` bytes are complete."""
 
 
 class Silence:
-    """The progress that nobody watches."""
+    """Progress that nobody watches."""
 
     def start(self, what: str, done: int, total: int) -> None: ...
 
@@ -50,9 +51,9 @@ class Silence:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for a server, how often to ask it, and how long to pause (twice as long every time).
+    """Seconds to wait for a server, number of tries, and the pause between them (doubled each time).
 
-    A server that drips is given up too: one that sends fewer than `rate` bytes a second over `window` seconds.
+    A server that sends fewer than `rate` bytes per second over `window` seconds is given up, too.
     """
 
     timeout: float = 30.0
@@ -63,7 +64,7 @@ class Patience:
 
 
 class AddressError(Exception):
-    """One address could not give the file; `passing` when another try may, `status` when the server said so."""
+    """An address failed; `passing`: another try may succeed, `status`: the HTTP status, if there is one."""
 
     def __init__(self, why: str, *, passing: bool, status: int = 0) -> None:
         super().__init__(why)
@@ -71,7 +72,7 @@ class AddressError(Exception):
 
 
 def download(name: str, file: File, place: Path, progress: Progress, patience: Patience) -> None:
-    """`file` of the set `name` at `place`, or a DataError that says why no address gave it."""
+    """Download `file` of the dataset `name` to `place`; DataError says why no address worked."""
     part = place.with_name(place.name + ".part")
     place.parent.mkdir(parents=True, exist_ok=True)
     reasons = []
@@ -83,11 +84,11 @@ def download(name: str, file: File, place: Path, progress: Progress, patience: P
         else:
             part.replace(place)
             return
-    raise DataError(f"{name}: {', '.join(reasons)}; a copy fetched by hand belongs at {place}")
+    raise DataError(f"{name}: {', '.join(reasons)}; or download it to {place} by hand")
 
 
 def differs(path: Path, file: File) -> str:
-    """How the bytes at `path` differ from the published ones; empty when they do not."""
+    """How the file at `path` differs from the published one; empty if it does not."""
     if (size := path.stat().st_size) != file.size:
         return f"{size:,} bytes instead of {file.size:,}"
     expected = {name: value for name, value in (("sha256", file.sha256), ("md5", file.md5)) if value}
@@ -98,7 +99,7 @@ def differs(path: Path, file: File) -> str:
 
 
 def digests(stream: BinaryIO | gzip.GzipFile, *algorithms: str) -> dict[str, str]:
-    # Not for secrets, and said so: some systems refuse md5 otherwise.
+    # usedforsecurity: some systems refuse md5 otherwise
     found = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
     while chunk := stream.read(1 << 20):
         for digest in found.values():
@@ -107,7 +108,7 @@ def digests(stream: BinaryIO | gzip.GzipFile, *algorithms: str) -> dict[str, str
 
 
 def _download(address: str, file: File, part: Path, progress: Progress, patience: Patience) -> None:
-    """The whole and right file at `part`. Only tries that get no further than the one before are counted."""
+    """Complete `part` and check it. Only tries that make no progress are counted."""
     tries, furthest, again = 0, 0, False
     while True:
         try:
@@ -126,34 +127,36 @@ def _download(address: str, file: File, part: Path, progress: Progress, patience
         part.unlink()
         if again or not resumed:
             raise AddressError(f"sent another file than the published one ({wrong})", passing=False)
-        again = True  # the older part may be of another version or another mirror: once more, from the beginning
+        again = True  # the older part may be of another version or mirror: once more, from the start
 
 
 def _transfer(address: str, file: File, part: Path, progress: Progress, patience: Patience) -> bool:
-    """Bring `part` to the file's size, from where it ends; whether there was something to go on from."""
+    """Download the rest of `part`; True if it was resumed."""
     have = _size(part)
     if have == file.size:
-        return True  # only the check is missing
+        return True  # only the check is left
     if have > file.size:
         part.unlink()
         have = 0
-    # No If-Range: the checksum tells a changed file anyway, and needs no memory of an ETag.
+    # No If-Range: the checksum detects a changed file anyway, without storing an ETag.
     headers = {"User-Agent": "lossbench", **({"Range": f"bytes={have}-"} if have else {})}
     try:
         response = _answer(urllib.request.Request(address, headers=headers), patience)
     except AddressError as error:
         if error.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
-            part.unlink()  # of something longer than what is offered now
+            part.unlink()  # of a longer file than the server has now
             error.passing = True
         raise
     with response:
-        start = have if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0  # else all of it comes again
+        start = (
+            have if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
+        )  # else the server sends all of it again
         given = response.headers.get("Content-Range", "")
         if start and not given.startswith(f"bytes {have}-"):
             part.unlink()
             raise AddressError(f"sent the range '{given}' instead of the rest from byte {have}", passing=True)
         length = response.headers.get("Content-Length", "")
-        if length.isdecimal() and start + int(length) != file.size:  # a login page, say: not worth its checksum
+        if length.isdecimal() and start + int(length) != file.size:  # a login page, for example
             raise AddressError(f"offers {start + int(length):,} bytes instead of {file.size:,}", passing=False)
         progress.start(file.place, start, file.size)
         with os.fdopen(opened(part, os.O_RDWR | os.O_CREAT), "r+b") as stream:
@@ -164,7 +167,7 @@ def _transfer(address: str, file: File, part: Path, progress: Progress, patience
 
 
 def _answer(request: urllib.request.Request, patience: Patience) -> Any:
-    """The beginning of a server's answer. Asked in a thread: a timeout of sockets ends no header that drips."""
+    """The response of a server. Requested in a thread: socket timeouts do not end a header that comes byte by byte."""
     answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -178,7 +181,7 @@ def _answer(request: urllib.request.Request, patience: Patience) -> Any:
     try:
         found = answers.get(timeout=longest)
     except queue.Empty:
-        raise AddressError(f"gave no whole answer within {longest:g} s", passing=True) from None
+        raise AddressError(f"gave no complete answer within {longest:g} s", passing=True) from None
     with asking(patience.timeout):
         if isinstance(found, BaseException):
             raise found
@@ -188,14 +191,11 @@ def _answer(request: urllib.request.Request, patience: Patience) -> Any:
 def _pour(
     read: Callable[[int], bytes], stream: BinaryIO, done: int, size: int, progress: Progress, patience: Patience
 ) -> None:
-    """Everything that comes, onto the disk; what `read` raises is the server's fault, the rest is not."""
+    """Write all that comes to disk; errors of `read` are the server's, others are ours."""
     began, had = time.monotonic(), done
     while True:
         chunk = b""
-        with (
-            asking(patience.timeout),
-            contextlib.suppress(http.client.IncompleteRead),
-        ):  # which is told by the size, below
+        with asking(patience.timeout), contextlib.suppress(http.client.IncompleteRead):  # the size tells, below
             chunk = read(CHUNK)
         if not chunk:
             break
@@ -209,14 +209,14 @@ def _pour(
                 raise AddressError(f"sent only {done - had:,} bytes in {passed:.3g} s", passing=True)
             began, had = time.monotonic(), done
     stream.flush()
-    os.fsync(stream.fileno())  # before it is renamed: a name that survives a power cut has its bytes
+    os.fsync(stream.fileno())  # before the rename: after a power cut the name must not exist without its bytes
     if done < size:
         raise AddressError(f"ended after {done:,} of {size:,} bytes", passing=True)
 
 
 @contextlib.contextmanager
 def asking(timeout: float) -> Iterator[None]:
-    """What a server, or the way to it, can do wrong becomes an AddressError."""
+    """Turn errors of a server or network into an AddressError."""
     try:
         yield
     except urllib.error.HTTPError as error:
@@ -227,10 +227,47 @@ def asking(timeout: float) -> Iterator[None]:
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
         if isinstance(cause, TimeoutError):
             raise AddressError(f"sent nothing for {timeout:g} s", passing=True) from error
-        # Nobody there, or somebody else: to ask again at once is no use, the next address may be better.
+        # No server, or the wrong one: another try is no use, the next address may work.
         hopeless = isinstance(cause, socket.gaierror | ConnectionRefusedError | ssl.SSLCertVerificationError)
         why = " ".join((getattr(cause, "strerror", None) or str(cause) or type(cause).__name__).split())
         raise AddressError(f"cannot be reached ({why})", passing=not hopeless) from error
+
+
+def unreachable(files: Mapping[str, File], seconds: float = REACH_SECONDS) -> dict[str, str]:
+    """The files that no address can provide now, each with a reason; all addresses are asked at once.
+
+    The threads are daemons and are not waited for: a name lookup cannot be interrupted.
+    """
+    answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+
+    def ask(name: str, address: str) -> None:
+        request = urllib.request.Request(address, headers={"User-Agent": "lossbench"})
+        try:
+            with asking(seconds):
+                urllib.request.urlopen(request, timeout=seconds).close()
+        except AddressError as why:
+            answers.put((name, f"{address} {why}"))
+        else:
+            answers.put((name, ""))
+
+    for name, file in files.items():
+        for address in file.addresses:
+            threading.Thread(target=ask, args=(name, address), daemon=True).start()
+    waiting = {name: len(file.addresses) for name, file in files.items()}
+    reasons = {name: f"{file.addresses[0]} sent nothing for {seconds:g} s" for name, file in files.items()}
+    end = time.monotonic() + seconds
+    while waiting:
+        try:
+            name, why = answers.get(timeout=max(0.0, end - time.monotonic()))
+        except queue.Empty:
+            break
+        if name not in waiting:
+            continue
+        waiting[name] = waiting[name] - 1 if why else 0
+        reasons[name] = why
+        if not waiting[name]:
+            del waiting[name]
+    return {name: why for name, why in reasons.items() if why}
 
 
 def _size(path: Path) -> int:

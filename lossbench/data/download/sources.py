@@ -1,7 +1,7 @@
-"""Where each dataset comes from: addresses, checksums, sizes, licence, citation, and what it looks like once here.
+"""Where each dataset comes from: addresses, checksums, sizes, licence, citation, and its files once downloaded.
 
-Only publishers' addresses and the mirrors that torchvision, TensorFlow Datasets or scikit-learn use. Every file is
-checked after it came, so an address without TLS is no risk. Where a checksum comes from is said beside it:
+Only publishers' addresses and the mirrors that torchvision, TensorFlow Datasets or scikit-learn use. Every download is
+checked, so an address without TLS is no risk. The origin of each checksum is noted beside it:
 
   [torchvision]  md5 in torchvision/datasets/{mnist,omniglot,lfw}.py
   [tfds]         sha256 and size in tensorflow_datasets/url_checksums/{mnist,fashion_mnist,cifar10,…}.txt, which were
@@ -9,7 +9,7 @@ checked after it came, so an address without TLS is no risk. Where a checksum co
   [sklearn]      sha256 in sklearn/datasets/_lfw.py
   [copy]         computed from a copy of the data itself
 
-`tests/data/test_download.py` compares them with the torchvision and scikit-learn that are installed.
+`tests/data/test_sources.py` compares them with the torchvision and scikit-learn that are installed.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from lossbench.core.errors import DataError, nearest
 
 @dataclass(frozen=True)
 class Piece:
-    """Something a set consists of once it is here: one file, or all files that fit a pattern."""
+    """Part of a downloaded dataset: one file, or all files that match a pattern."""
 
     path: str  # under the data folder; `*` stands for any name
-    count: int | None = 1  # how many files fit; None: any number but zero
+    count: int | None = 1  # how many files match; None: any number but zero
     size: int | None = None
     sha256: str = ""
-    instead: str = ""  # a pattern for what else may serve, such as the same set with fewer classes
+    instead: str = ""  # a pattern of files that may serve instead, such as the dataset with fewer classes
 
 
 @dataclass(frozen=True)
 class File:
     """One file as its publisher offers it."""
 
-    place: str  # under the data folder: where it is put, by us or by hand
+    place: str  # where it belongs under the data folder
     addresses: tuple[str, ...]  # the same file at each, tried in this order
     size: int
     sha256: str
     md5: str = ""
-    unpack: str = ""  # of an archive: where the one folder that it holds belongs, under the data folder
-    pieces: tuple[Piece, ...] = ()  # of an archive: what it holds; of a gzipped file: the same, unpacked
+    unpack: str = ""  # of an archive: where the one folder in it belongs under the data folder
+    pieces: tuple[Piece, ...] = ()  # of an archive: its content; of a gzipped file: the unpacked file
 
 
 @dataclass(frozen=True)
 class Source:
-    """One dataset. Without `files` it cannot be downloaded; without `pieces` either, it needs nothing on disk."""
+    """One dataset. Without `files` it cannot be downloaded; without `files` and `pieces` it needs nothing on disk."""
 
     name: str
     title: str
@@ -55,19 +55,19 @@ class Source:
     citation: str
     page: str
     files: tuple[File, ...] = ()
-    pieces: tuple[Piece, ...] = ()  # of a set that comes by hand
-    unpacked: int | None = None  # bytes of the images and labels alone, where they are known exactly
-    instructions: str = ""  # how to have a set that cannot be downloaded, or why nothing needs to be
-    beside: tuple[str, ...] = ()  # other sets that it cannot be used without
+    pieces: tuple[Piece, ...] = ()  # of a dataset that is installed by hand
+    unpacked: int | None = None  # bytes of images and labels, where they are known exactly
+    instructions: str = ""  # how to get a dataset that cannot be downloaded, or why there is no need to
+    beside: tuple[str, ...] = ()  # other datasets that it needs
 
     @property
     def embedded(self) -> bool:
-        """Whether it needs no files: it comes with what is installed, or is drawn."""
+        """Whether it needs no files: it is installed with a library, or drawn."""
         return not self.files and not self.pieces
 
     @property
     def download(self) -> int | None:
-        """Bytes to fetch."""
+        """Bytes to download."""
         return sum(file.size for file in self.files) or None
 
 
@@ -86,7 +86,7 @@ _IDX = {  # the four files of MNIST and its kin → bytes when unpacked
 
 
 def _idx(folder: str, mirrors: tuple[str, ...], *rows: tuple[int, str, str, str]) -> tuple[File, ...]:
-    """Four gzipped IDX files, which serve gunzipped as well; a row is size, sha256, md5, sha256 when unpacked."""
+    """Four gzipped IDX files, usable unzipped as well; a row is size, sha256, md5, sha256 of the unzipped file."""
     return tuple(
         File(
             f"{folder}/{stem}.gz",
@@ -192,8 +192,7 @@ FASHION_MNIST = Source(
 
 
 def _cifar(archive: str) -> tuple[str, ...]:
-    # The first redirects to the second nowadays. The archives of pickles beside them are never used: to read a pickle
-    # is to run it.
+    # The first redirects to the second. The archives of pickles are never used: reading a pickle runs it.
     return f"https://www.cs.toronto.edu/~kriz/{archive}", f"https://cave.cs.toronto.edu/kriz/{archive}"
 
 
@@ -341,7 +340,7 @@ LFW = Source(
     citation="Huang, Ramesh, Berg & Learned-Miller: Labeled Faces in the Wild. Technical report 07-49, "
     "University of Massachusetts, Amherst, 2007",
     page="http://vis-www.cs.umass.edu/lfw/",
-    files=(  # the publisher's server is often away; figshare's copies are those of scikit-learn
+    files=(  # the publisher's server is often down; figshare's copies are those of scikit-learn
         File(
             "lfw.tgz",
             ("https://ndownloader.figshare.com/files/5976018", "http://vis-www.cs.umass.edu/lfw/lfw.tgz"),
@@ -370,7 +369,7 @@ CASIA_WEBFACE = Source(
     citation="Yi, Lei, Liao & Li: Learning face representation from scratch. arXiv:1411.7923, 2014",
     page="http://www.cbsr.ia.ac.cn/english/CASIA-WebFace-Database.html",
     pieces=(Piece("casia_webface/*/*.jpg", None),),  # cleaned and aligned versions have fewer
-    instructions="it is given by its publishers alone, to those who sign their licence agreement "
+    instructions="only its publishers provide it, after signing their licence agreement "
     "(http://www.cbsr.ia.ac.cn/english/CASIA-WebFace-Database.html)",
     beside=("lfw",),  # whose pairs it is tested on
 )
@@ -383,18 +382,18 @@ DIGITS = Source(
     licence="CC BY 4.0",
     citation="Alpaydin & Kaynak: Optical recognition of handwritten digits. UCI Machine Learning Repository, 1998",
     page="https://archive.ics.uci.edu/dataset/80",
-    instructions="it comes with scikit-learn, nothing is to be fetched",
+    instructions="it is part of scikit-learn; no download needed",
 )
 
 GLYPHS = Source(
     name="glyphs",
-    title="Drawn characters, as many as are asked for",
+    title="Drawn characters, any number of images",
     images=None,
     classes=None,
     licence="MIT",
     citation="lossbench itself",
     page="",
-    instructions="it is drawn when it is asked for, nothing is to be fetched",
+    instructions="it is drawn on demand; no download needed",
 )
 
 SOURCES = {

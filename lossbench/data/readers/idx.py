@@ -1,4 +1,4 @@
-"""IDX files, in which MNIST and its kin are published: big-endian sizes, then the bytes; plain or gzipped."""
+"""IDX, the file format of MNIST and Fashion-MNIST: big-endian sizes, then the bytes; plain or gzipped."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lossbench.core import files
-from lossbench.core.errors import DataError, MissingDataError
-from lossbench.data.dataset import Dataset, Split
+from lossbench.core.errors import DataError
+from lossbench.data.dataset import Dataset, Split, missing
 
 UNSIGNED_BYTE = 8
 
 
 def load_idx(folder: Path, name: str, classes: int) -> Dataset:
-    """The four files of such a set in `folder`: train-images-idx3-ubyte, t10k-labels-idx1-ubyte and so on."""
+    """The four files in `folder`: train-images-idx3-ubyte, t10k-labels-idx1-ubyte and so on."""
     found = {}
     for part in ("train", "t10k"):
         for what in ("images-idx3", "labels-idx1"):
@@ -27,9 +27,7 @@ def load_idx(folder: Path, name: str, classes: int) -> Dataset:
             choices += [choice.with_name(f"{choice.name}.gz") for choice in choices]
             path = next((choice for choice in choices if choice.is_file()), None)
             if path is None:
-                raise MissingDataError(
-                    f"{name} is not there: {stem} is missing; `lossbench data get {name}` fetches it"
-                )
+                raise missing(name, stem)
             found[part, what] = path
     splits = {}
     for part in ("train", "t10k"):
@@ -50,5 +48,5 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     magic = [0, 0, UNSIGNED_BYTE, dimensions]
     shape = [int(size) for size in np.frombuffer(content[4:start], dtype=">u4")]
     if list(content[:4]) != magic or len(content) != start + math.prod(shape):
-        raise DataError(f"{path}: is not a whole IDX file of {dimensions} dimensions")
+        raise DataError(f"{path}: is truncated, or not an IDX file of {dimensions} dimensions")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)

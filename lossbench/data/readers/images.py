@@ -1,4 +1,4 @@
-"""Image files and arrays → uint8 blocks of one size. Decoding is done by Pillow, in threads: it frees Python's lock."""
+"""Image files and arrays → uint8 blocks of one size. Pillow decodes in threads: it releases Python's lock."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", 
 class Pictures:
     """Image files, in colour unless `gray`.
 
-    `crop` keeps the middle square of that many pixels (at most the shorter side), `size` resizes to that many; `align`
-    takes their place where it finds what it looks for (a face): H×W×3 pixels and the size wanted → S×S×3, or None.
+    `crop` keeps the central square of that many pixels (at most the shorter side), `size` resizes to that many; `align`
+    replaces both where it finds a face: H×W×3 pixels and the size → S×S×3, or None.
     """
 
     paths: Sequence[Path]
@@ -43,7 +43,7 @@ class Pictures:
 
     @cached_property
     def shape(self) -> tuple[int, int, int, int]:
-        """Of the first picture, which all others must share."""
+        """N×H×W×C, of the first picture; all others must have the same."""
         return len(self.paths), *self.read(self.paths[0]).shape
 
     def blocks(self) -> Iterator[NDArray[np.uint8]]:
@@ -57,7 +57,7 @@ class Pictures:
             height, width, _ = found.shape
             raise DataError(
                 f"{path}: is {width}×{height}, but {self.paths[0].name} is {self.shape[2]}×{self.shape[1]}; "
-                "set the dataset's option 'size' to make all of one size"
+                "set the dataset's option 'size' to resize all"
             )
         return found
 
@@ -72,17 +72,17 @@ class Pictures:
                     if found is not None:
                         return _as_array(Image.fromarray(found), self.gray, None, None)
                 elif self.size and not self.crop:
-                    picture.draft(None, (self.size, self.size))  # a JPEG is decoded at the nearest larger scale
+                    picture.draft(None, (self.size, self.size))  # decodes a JPEG at the next larger scale
                 return _as_array(picture, self.gray, self.crop, self.size)
         except DataError:
             raise
-        except Exception as error:  # Pillow raises nearly anything at a damaged file
-            raise DataError(f"{path}: is not an image that can be read ({error})") from error
+        except Exception as error:  # Pillow raises nearly anything for a damaged file
+            raise DataError(f"{path}: cannot be read as an image ({error})") from error
 
 
 @dataclass(frozen=True)
 class Resized:
-    """Other images at another size, or gray."""
+    """Images at another size, or gray."""
 
     images: Images
     size: int | None
@@ -103,7 +103,7 @@ class Resized:
 
 @dataclass(frozen=True)
 class Present:
-    """Images that are an array already."""
+    """Images in an array."""
 
     array: NDArray[np.uint8]
 
@@ -132,9 +132,9 @@ def at_size(images: Images | NDArray[np.uint8], size: int | None, gray: bool) ->
 
 
 def class_folders(root: Path) -> dict[str, list[Path]]:
-    """The pictures of a tree of class folders, by class, all sorted; pictures may lie deeper inside a class."""
+    """The pictures of a tree of class folders, by class, all sorted; a class may have subfolders."""
     if not is_folder(root):
-        raise DataError(f"{root}: there is no such folder")
+        raise DataError(f"{root}: no such directory")
     found = {}
     try:
         for folder in sorted(entry.path for entry in os.scandir(root) if is_folder(entry) and entry.name[0] != "."):
@@ -143,7 +143,7 @@ def class_folders(root: Path) -> dict[str, list[Path]]:
     except OSError as error:
         raise DataError(f"{error.filename or root}: cannot be read ({error.strerror})") from error
     if not found:
-        raise DataError(f"{root}: has no class folders with pictures in them ({', '.join(sorted(SUFFIXES))})")
+        raise DataError(f"{root}: has no class folders with pictures ({', '.join(sorted(SUFFIXES))})")
     return found
 
 
@@ -154,7 +154,7 @@ def labelled(classes: Sequence[Sequence[Path]]) -> tuple[list[Path], NDArray[np.
 
 
 def _pictures(folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[Path]:
-    """The pictures in a folder, whatever their depth; `above` are the folders that contain it."""
+    """The pictures in a folder and its subfolders; `above` are the folders that contain it."""
     if (here := _identity(folder)) in above:
         raise DataError(f"{folder}: is a link to a folder that contains it; remove the link")
     with os.scandir(folder) as entries:
@@ -168,7 +168,7 @@ def _pictures(folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[Path]
 
 
 def _identity(folder: str | os.PathLike[str]) -> tuple[int, int]:
-    """The same for every path that leads to a folder."""
+    """Equal for all paths that lead to the same folder."""
     found = os.stat(folder)  # noqa: PTH116  # as above
     return found.st_dev, found.st_ino
 
@@ -182,8 +182,6 @@ def _as_array(picture: Image, gray: bool, crop: int | None, size: int | None) ->
         left, top = (picture.width - side) // 2, (picture.height - side) // 2
         picture = picture.crop((left, top, left + side, top + side))
     if size and picture.size != (size, size):
-        picture = picture.resize(
-            (size, size), Image.Resampling.BILINEAR
-        )  # Pillow's takes in all pixels when it shrinks
+        picture = picture.resize((size, size), Image.Resampling.BILINEAR)  # antialiased when it shrinks
     array = np.asarray(picture, dtype=np.uint8)
     return array[..., None] if array.ndim == 2 else array

@@ -1,8 +1,8 @@
 """CASIA-WebFace, colour: 494,414 pictures of 10,575 people to train on; verified on LFW's ten folds of pairs.
 
-Yi, Lei, Liao & Li, "Learning Face Representation from Scratch", arXiv:1411.7923, 2014. People who are in LFW too are
-left out: by a list of folders whose names agree with LFW's, published with the FaceDatasets project (two of its
-seventeen are only namesakes; leaving them out does no harm), or by a list of your own.
+Yi, Lei, Liao & Li, "Learning Face Representation from Scratch", arXiv:1411.7923, 2014. People who are also in LFW are
+excluded: by a list of folders whose names agree with LFW's, published with the FaceDatasets project (two of its
+seventeen are only namesakes; excluding them does no harm), or by a list of your own.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def load(
 ) -> Dataset:
     """`root`/casia_webface/PERSON/*.jpg, people with at least `least` pictures; `exclude` replaces the shipped list.
 
-    Verification: all of them are learned, LFW's 6,000 pairs tested. Classification: every fifth picture is to test.
+    Verification: train on all of them, test on LFW's 6,000 pairs. Classification: every fifth is a test picture.
     """
     folder = root / "casia_webface"
     if not folder.is_dir():
         raise MissingDataError(
-            f"casia_webface is not there: put its folders of people into {folder}; its publishers ask for an "
-            "agreement, so it cannot be fetched"
+            f"casia_webface is not available: put its folders, one per person, into {folder}; its publishers require "
+            "an agreement, so it cannot be downloaded"
         )
     left_out = set(IN_LFW if exclude is None else exclude)
     everyone = class_folders(folder)

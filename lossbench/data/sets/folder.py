@@ -1,4 +1,4 @@
-"""Any tree of class folders: PATH/CLASS/*.jpg, or PATH/train/CLASS/… with PATH/test/CLASS/….
+"""Your own images in class folders: PATH/CLASS/*.jpg, or PATH/train/CLASS/… and PATH/test/CLASS/….
 
 The classes are the folders, in the order of their names.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lossbench.core.errors import DataError
+from lossbench.core.files import is_folder
 from lossbench.data.dataset import Dataset, Split
 from lossbench.data.readers.images import Pictures, class_folders, labelled
 
@@ -18,9 +19,11 @@ def load(root: Path, *, path: str, every: int = 5, crop: int | None = None) -> D
     """The tree at `path` (relative to the data folder unless absolute).
 
     Without folders `train` and `test` (or `val`), every `every`-th picture of a class is a test picture. `crop` keeps
-    the middle square of that many pixels.
+    the central square of that many pixels.
     """
     place = root / path
+    if not is_folder(place):
+        raise DataError(f"folder: no such directory: {place} (a relative path is resolved against the data folder)")
     parts = [
         place / "train",
         next((place / name for name in ("test", "val") if (place / name).is_dir()), place / "test"),
@@ -39,7 +42,7 @@ def load(root: Path, *, path: str, every: int = 5, crop: int | None = None) -> D
         sources = (place,)
     names = list(train)
     if len(names) < 2:
-        raise DataError(f"{place}: has only one class folder with pictures; a classifier needs two")
+        raise DataError(f"{place}: has only one class folder with pictures; at least two are needed")
     paths, labels = labelled(list(train.values()))
     test_paths, test_labels = labelled([test.get(name, []) for name in names])
     if not test_paths:

@@ -73,7 +73,7 @@ def load(
 
 @dataclass(frozen=True)
 class Glyphs:
-    """`per_class` pictures of each character in turn, drawn when they are asked for.
+    """`per_class` pictures of each character in turn, drawn on demand.
 
     A picture is a function of its character, part ("train" or "test"), number in its class, side and difficulty: every
     class has a stream of poses and one of noise, from which each picture takes the next few numbers.

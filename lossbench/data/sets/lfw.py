@@ -1,7 +1,7 @@
 """Labeled Faces in the Wild, colour: 13,233 pictures of 5,749 people, with the official ten folds of pairs.
 
 Huang, Ramesh, Berg & Learned-Miller, "Labeled Faces in the Wild", University of Massachusetts, report 07-49, 2007.
-Without outside data, a network learns people that are in no tested fold: LFW's folds share no person.
+Without outside data, a network learns people who are in no tested fold: no person is in two folds.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def load(
 ) -> Dataset:
     """People with at least `least` pictures, centre crops of `crop` pixels at 160×160 (or `size`).
 
-    Classification: every fifth picture of a person is a test picture. Verification: the people outside `fold` are
-    learned. One fold: its pairs are tested with the threshold of the other nine, the official protocol. A list of
-    folds: none of them is learned, each is tested with the threshold of the rest of the list.
+    Classification: every fifth picture of a person is a test picture. Verification: train on the people outside `fold`.
+    One fold: its pairs are tested with the threshold of the other nine, the official protocol. A list of folds: train
+    on none of them, test each with the threshold of the others in the list.
     """
     people = lfw_people(root)
     sources = (root / "lfw", root / "lfw" / "pairs.txt")

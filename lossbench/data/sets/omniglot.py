@@ -1,8 +1,8 @@
 """Omniglot, handwritten characters of 50 alphabets, gray: 1,623 classes of 20 drawings.
 
 Lake, Salakhutdinov & Tenenbaum, "Human-level concept learning through probabilistic program induction", Science, 2015
-(MIT licence). In verification a network learns the 964 background characters and tells pairs of the 659 evaluation
-characters, of other alphabets, apart.
+(MIT licence). In verification a network learns the 964 background characters and is tested on pairs of the 659
+evaluation characters, which are of other alphabets.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from lossbench.core.errors import MissingDataError
-from lossbench.data.dataset import Dataset, Split
+from lossbench.data.dataset import Dataset, Split, missing
 from lossbench.data.pairs import drawn_pairs
 from lossbench.data.readers.images import Pictures, class_folders, labelled
 
@@ -35,9 +34,7 @@ def load(
     wanted = list(places) if part == "all" or task == "verification" else [part]
     for name in wanted:
         if not places[name].is_dir():
-            raise MissingDataError(
-                f"omniglot is not there: {places[name]} is missing; `lossbench data get omniglot` fetches it"
-            )
+            raise missing("omniglot", places[name])
     alphabets = {name: [a for a in sorted(places[name].iterdir()) if a.is_dir()] for name in wanted}
     characters = {name: [p for a in alphabets[name] for p in class_folders(a).values()] for name in wanted}
     sources = tuple(alphabet for name in wanted for alphabet in alphabets[name])

@@ -1,7 +1,7 @@
-"""Does every option do something? Each is given other values until the loss is seen to change.
+"""Does every option have an effect? Each is set to other values until the loss changes.
 
-A change counts in the value, the gradients, the scores for prediction, or in state that training moves (schedules,
-running averages); a parameter or buffer that merely exists does not.
+What counts is a change of the value, the gradients, the scores, or of state that training changes (schedules, running
+averages); a parameter or buffer that merely exists does not.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from lossbench.plugins.check.subject import (
 from lossbench.plugins.ranges import Range
 from lossbench.plugins.registry import Option
 
-BESIDE = 3  # values of an option that are tried beside each other choice of another
-Look = dict[str, Any]  # what is seen of a loss at one point: tensors, and state that may be anything
+BESIDE = 3  # values of an option that are tried with each choice of another option
+Look = dict[str, Any]  # what is observed of a loss at one point: tensors, and state of any type
 
 
 def options_act(subject: Subject) -> str | None:
     """Every option changes the value, the gradient, the scores or the schedule."""
-    if subject.options:  # variants are gone through below: an option may act only beside another
+    if subject.options:  # variants are tried below: an option may act only together with another
         return None
     judged = subject.declared("MARGIN_OFF") or {}
     idle, explained = [], []
     for name, option in subject.plugin.options.items():
         if len(judged) == 1 and name in judged:
-            continue  # `margin acts` says the same of it, and more
+            continue  # covered by `margin acts`
         fault = _idle(subject, option)
         excuse = (subject.declared("BY_DESIGN") or {}).get(f"option {name}")
         if fault and excuse:
@@ -61,7 +61,7 @@ def options_act(subject: Subject) -> str | None:
 
 
 def _idle(subject: Subject, option: Option) -> str | None:
-    """That no value of an option makes a difference, with the values that were tried; None when one does."""
+    """A sentence if no value of an option makes a difference; None if one does."""
     tried: dict[str, None] = {}
     for variant in subject.variants():
         if option.name in variant.options:
@@ -70,23 +70,23 @@ def _idle(subject: Subject, option: Option) -> str | None:
             usual = list(_looks(variant, {}))
         except NotApplicable:
             raise
-        except Exception:  # a choice that does not work: other properties say so
+        except Exception:  # a choice that fails: other properties report it
             continue
         for value in itertools.islice(_others(subject, option), None if variant is subject else BESIDE):
             try:
                 acts = any(_differ(mine, its) for mine, its in zip(usual, _looks(variant, {option.name: value})))  # noqa: B905  # it may end early
-            except Exception:  # the loss may refuse a value, by whatever error
+            except Exception:  # the loss may refuse a value by any error
                 continue
             if acts:
                 return None
             tried[label("", {option.name: value})[1:-1]] = None
     if not tried:
-        return f"no other value of option {option.name} could be tried: list some in RANGES"
+        return f"no other value of option {option.name} is known: list some in RANGES"
     return f"option {option.name} changes nothing (tried {', '.join(list(tried)[:4])})"
 
 
 def _others(subject: Subject, option: Option) -> Iterator[Any]:
-    """Values of an option besides its default: what RANGES lists first, then those that its type suggests."""
+    """Other values of an option: those in RANGES first, then those that its type suggests."""
     axis = subject.plugin.ranges.get(option.name) if _readable(subject) else None
     listed = () if axis is None else (axis.low, axis.high) if isinstance(axis, Range) else axis.values
     seen = [option.default]
@@ -105,7 +105,7 @@ def _readable(subject: Subject) -> bool:
 
 
 def _suggested(annotation: Any, default: Any) -> Iterator[Any]:
-    """Values of a type, near the default and far from it."""
+    """Values of a type, close to the default and far from it."""
     if get_origin(annotation) in (Union, UnionType):
         for member in get_args(annotation):
             yield from _suggested(member, default)
@@ -131,7 +131,7 @@ def _suggested(annotation: Any, default: Any) -> Iterator[Any]:
 
 
 def _looks(subject: Subject, options: Mapping[str, Any]) -> Iterator[Look]:
-    """The loss as it is made, some steps into training, and at the end of its schedule: each at several points."""
+    """The loss when new, after some steps, and at the end of its schedule: each at several points."""
     loss = subject.build(options=options)
     yield from _views(subject, loss)
     before = _state(loss)
@@ -143,7 +143,7 @@ def _looks(subject: Subject, options: Mapping[str, Any]) -> Iterator[Look]:
 
 
 def _views(subject: Subject, loss: nn.Module) -> Iterator[Look]:
-    """A generic batch, the same with short features, and features along and against their class weights."""
+    """A generic batch, the same with short features, and features along and opposite to their class weights."""
     points, labels = batch()
     vectors, each = class_vectors(loss, FEATURES, CLASSES, subject.class_weights), torch.arange(CLASSES)
     yield {"logits": logits(loss, points)}
@@ -166,13 +166,13 @@ def _state(loss: nn.Module) -> Look:
 
 
 def _differ(mine: Look, its: Look) -> bool:
-    """Whether two looks show another loss; a parameter that only one of them has says nothing by itself."""
+    """Whether two observations differ; a parameter that only one of them has does not count."""
     return any(not _same(mine[name], its[name]) for name in mine.keys() & its.keys())
 
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        if one.shape != other.shape:  # seen in the value and the scores, if it matters
+        if one.shape != other.shape:  # if it matters, value and scores differ
             return True
         return near(one.nan_to_num(), other.nan_to_num())
     return repr(one) == repr(other)

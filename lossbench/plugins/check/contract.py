@@ -1,4 +1,4 @@
-"""Properties of the contract: what a loss may depend on, what it must leave alone, what it owns, what it refuses.
+"""Properties of the contract: what a loss may depend on, must not change, owns and refuses.
 
 A function is a property: its docstring's first line is what holds, its return value what does not (None: it holds).
 """
@@ -62,14 +62,9 @@ def docstring(subject: Subject) -> str | None:
 
 def options(subject: Subject) -> str | None:
     """Every option has a type that a suite can check and a default, and is refused only by ValueError."""
+    if fault := option_types(subject):
+        return fault
     for name, option in subject.plugin.options.items():
-        if option.default is REQUIRED:
-            return f"option {name} has no default: give it one, as in `{name}: float = 1.0`"
-        if option.annotation is Any and option.annotation_text != "Any":
-            given = "no type" if option.annotation_text == "anything" else f"the type {option.annotation_text}"
-            return (
-                f"option {name} has {given}; use bool, int, float, str, list, tuple, dict, Literal or a union of them"
-            )
         for nonsense in _nonsense(option.annotation):
             try:
                 subject.build(options={name: nonsense})
@@ -81,11 +76,24 @@ def options(subject: Subject) -> str | None:
     return None
 
 
+def option_types(subject: Subject) -> str | None:
+    """Every option has a type that a suite can check, and a default."""
+    for name, option in subject.plugin.options.items():
+        if option.default is REQUIRED:
+            return f"option {name} has no default: give it one, as in `{name}: float = 1.0`"
+        if option.annotation is Any and option.annotation_text != "Any":
+            given = "no type" if option.annotation_text == "anything" else f"the type {option.annotation_text}"
+            return (
+                f"option {name} has {given}; use bool, int, float, str, list, tuple, dict, Literal or a union of them"
+            )
+    return None
+
+
 def ranges(subject: Subject) -> str | None:
-    """What RANGES says may be tuned can be read, and every corner of it is accepted."""
+    """RANGES is valid, and the loss accepts every corner of it."""
     declared = subject.plugin.ranges  # PluginError says what is wrong with them
     if not declared:
-        raise NotApplicable("declares no RANGES, so nothing of it is tuned unless a suite gives them")
+        raise NotApplicable("declares no RANGES, so nothing is tuned unless a suite gives ranges")
     ends = {name: (axis.low, axis.high) if isinstance(axis, Range) else axis.values for name, axis in declared.items()}
     alone = ({name: end} for name, mine in ends.items() for end in mine)
     corners = (dict(zip(ends, corner, strict=True)) for corner in itertools.product(*ends.values()))
@@ -154,7 +162,7 @@ def class_order(subject: Subject) -> str | None:
     loss, (points, labels) = subject.build(), batch()
     order = torch.randperm(CLASSES, generator=torch.Generator().manual_seed(5))
     straight = evaluate(loss, points, labels)
-    for blocks in (False, True):  # C·K rows may be K after K or C after C: either layout will do
+    for blocks in (False, True):  # C·K rows may be ordered by class or by K: both are fine
         renamed = copy.deepcopy(loss)
         with torch.no_grad():
             for tensor in (*renamed.parameters(), *renamed.buffers()):
@@ -185,7 +193,7 @@ def _agree(one: Result, other: Result) -> bool:
 
 
 def prediction(subject: Subject) -> str | None:
-    """Prediction knows neither labels nor margin and judges each example by itself."""
+    """Prediction uses neither labels nor margin, and treats each example separately."""
     loss, (points, labels) = subject.build(), batch()
     before = logits(loss, points)
     if not torch.isfinite(before).all():
@@ -222,7 +230,7 @@ def aligned_prediction(subject: Subject) -> str | None:
 
 
 def inputs_untouched(subject: Subject) -> str | None:
-    """Features, labels and parameters are as they were after a forward pass."""
+    """A forward pass changes neither features, labels nor parameters."""
     loss, (points, labels) = subject.build(), batch()
     parameters = {name: value.detach().clone() for name, value in loss.named_parameters()}
     given = points.clone().requires_grad_()
@@ -240,7 +248,7 @@ def inputs_untouched(subject: Subject) -> str | None:
 
 
 def forward_keeps_state(subject: Subject) -> str | None:
-    """A forward pass moves no schedule and no state: only advance does, once a step, whatever is accumulated."""
+    """A forward pass changes no schedule and no state: only advance() does, once per step."""
     loss, (points, labels) = subject.build(), batch()
     train(loss, 1)
     parameters = dict(loss.named_parameters())
@@ -259,7 +267,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def state_round_trip(subject: Subject) -> str | None:
-    """Saved and loaded in the middle of training, it goes on as if nothing had happened, schedule included."""
+    """Saved and loaded during training, it continues unchanged, including its schedule."""
     first, second = subject.build(), subject.build(seed=1)
     train(first, 3)
     file = io.BytesIO()
@@ -294,7 +302,7 @@ def owned_memory(subject: Subject) -> str | None:
         for path in _strays(own, registered, set()):
             return (
                 f"it keeps a tensor that is neither a parameter nor a buffer after a step, {path}: register it "
-                "(register_buffer), or let go of it in advance()"
+                "(register_buffer), or release it in advance()"
             )
     return None
 
@@ -307,7 +315,7 @@ def _bytes(loss: nn.Module) -> int:
 
 
 def _strays(found: Any, known: set[int], seen: set[int], path: str = "self") -> Iterator[str]:
-    """Where tensors and arrays hide below an object."""
+    """The paths of unregistered tensors and arrays inside an object."""
     if id(found) in seen:
         return
     seen.add(id(found))
@@ -351,7 +359,7 @@ def bad_labels(subject: Subject) -> str | None:
 
 
 def class_weights(subject: Subject) -> str | None:
-    """Its class weights are known, one row per class: angles can be measured, and a warm start hands them over."""
+    """It has class weights, one row per class: angles can be measured, and a warm start passes them on."""
     loss, path = subject.build(), subject.class_weights
     named = subject.believed and subject.plugin.names_class_weights
     if named and (fault := weights.problem(loss, path, CLASSES, FEATURES)):
@@ -363,7 +371,7 @@ def class_weights(subject: Subject) -> str | None:
         return f"its '{path}' has one column per class, not one row: write {weights.transposed(path)}"
     told = (
         f"has no class weights ({weights.missing(loss, path)}): angles are not measured, claims about them are refused "
-        "and a warm start hands over the backbone alone"
+        "and a warm start passes on the backbone only"
     )
     shaped = [name for name, value in loss.named_parameters() if value.shape == (CLASSES, FEATURES)]
     if shaped and not named:

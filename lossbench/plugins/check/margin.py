@@ -1,12 +1,11 @@
 """Properties of the margin, for losses that declare one (MARGIN_OFF), and facts about any loss.
 
 A function is a property: its docstring's first line is what holds, its return value what does not (None: it holds).
-A function that always returns a sentence is a fact, and facts are never faults.
+A function that always returns a sentence is a fact: informational, never a failure.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -18,7 +17,7 @@ from lossbench.core.errors import nearest
 from lossbench.core.labels import parse_label
 from lossbench.plugins import class_weights
 from lossbench.plugins.check.subject import (
-    TRUE_NORM,
+    ANGLES,
     NotApplicable,
     Subject,
     batch,
@@ -31,7 +30,6 @@ from lossbench.plugins.check.subject import (
 )
 
 EXCUSABLE = ("gradient", "batch order", "class order", "margin off", "continuous", "grows with the angle")
-ANGLES = 241  # of the sweep from 0 to π
 HALVINGS = 24  # of the interval around a suspected jump: 0.013 rad shrink to 8e-10
 
 
@@ -83,7 +81,7 @@ def margin_off(subject: Subject) -> str | None:
     mine, theirs = evaluate(loss, *batch()), evaluate(other, *batch())
     if not near(mine.value, theirs.value):
         return (
-            f"with the margin off the loss is {mine.value.item():.6g}, that of {reference} {theirs.value.item():.6g}: "
+            f"without its margin the loss is {mine.value.item():.6g}, but {reference} gives {theirs.value.item():.6g}: "
             f"correct MARGIN_OFF, MARGIN_OFF_EQUALS or the loss, {or_explain('margin off')}"
         )
     for key in mine.gradients.keys() & theirs.gradients.keys():
@@ -109,13 +107,11 @@ def margin_acts(subject: Subject) -> str | None:
 
 def continuous(subject: Subject) -> str | None:
     """The loss has no jump as a feature turns away from its class weight, from 0 to π."""
-    value = _by_angle(subject)
-    angles = [math.pi * step / (ANGLES - 1) for step in range(ANGLES)]
-    values = [value(angle) for angle in angles]
+    values = subject.by_angle
     rises = [abs(after - before) for before, after in pairwise(values)]
     span = max(values) - min(values)
-    for place_ in sorted(range(len(rises)), key=lambda at: -_surprise(rises, at))[:3]:
-        where, jump = _narrow(value, angles[place_], angles[place_ + 1])
+    for place in sorted(range(len(rises)), key=lambda at: -_surprise(rises, at))[:3]:
+        where, jump = _narrow(subject.at_angle, ANGLES[place], ANGLES[place + 1])
         if jump > 1e-5 * span:
             return (
                 f"the loss jumps by {jump:.3g} where the angle to the target is {where:.4f} rad: make both branches "
@@ -125,12 +121,12 @@ def continuous(subject: Subject) -> str | None:
 
 
 def _surprise(rises: list[float], at: int) -> float:
-    """How far one step of the sweep stands out against its neighbours."""
+    """How much one step of the sweep exceeds its neighbours."""
     return rises[at] - max(rises[near_] for near_ in (at - 1, at + 1) if 0 <= near_ < len(rises))
 
 
 def _narrow(value: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """Halve the interval again and again, keeping the half with the larger change: only a jump survives."""
+    """Halve the interval repeatedly, keeping the half with the larger change: only a jump remains."""
     at_low, at_high = value(low), value(high)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -144,11 +140,9 @@ def _narrow(value: Callable[[float], float], low: float, high: float) -> tuple[f
 
 def grows_with_the_angle(subject: Subject) -> str | None:
     """The loss never falls as a feature turns away from its class weight, from 0 to π."""
-    value = _by_angle(subject)
-    angles = [math.pi * step / (ANGLES - 1) for step in range(ANGLES)]
-    values = [value(angle) for angle in angles]
+    values = subject.by_angle
     span = max(values) - min(values)
-    for angle, (before, after) in zip(angles, pairwise(values), strict=False):
+    for angle, (before, after) in zip(ANGLES, pairwise(values), strict=False):
         if after < before - 1e-9 * span:
             return (
                 f"the loss falls where the angle to the target grows beyond {angle:.3f} rad: let the target's score "
@@ -158,29 +152,11 @@ def grows_with_the_angle(subject: Subject) -> str | None:
     return None
 
 
-def _by_angle(subject: Subject) -> Callable[[float], float]:
-    """The loss of one feature as a function of its angle to its class weight, at right angles to all others.
-
-    The plane in which it turns holds no rival's weight: the scores of rivals stand still, and only the target's moves.
-    """
-    _ = subject.margin_off  # a loss without a margin promises nothing here
-    classes, features = 3, 4
-    loss = subject.settled(features, classes)
-    axes = torch.eye(features, dtype=torch.float64)
-    subject.place(loss, axes[:classes])
-
-    def value(angle: float) -> float:
-        point = TRUE_NORM * (math.cos(angle) * axes[0] + math.sin(angle) * axes[classes])
-        return float(evaluate(loss, point[None], torch.tensor([0])).value)
-
-    return value
-
-
 # --- facts --------------------------------------------------------------------------------------------------------
 
 
 def shift(subject: Subject) -> str:
-    """Is the loss blind to a common shift of all scores, as softmax is?"""
+    """Does a common shift of all scores leave the loss unchanged, as with softmax?"""
     classes, features = 3, 6
     loss = subject.settled(features, classes)
     points, labels = batch(6, features, classes)
@@ -195,10 +171,10 @@ def shift(subject: Subject) -> str:
 
 
 def scale(subject: Subject) -> str:
-    """Is the loss blind to the length of the features?"""
+    """Does the loss depend on the length of the features?"""
     loss, (points, labels) = subject.settled(), batch()
-    blind = near(evaluate(loss, points, labels).value, evaluate(loss, 2 * points, labels).value)
-    return f"the length of the features {'does not matter' if blind else 'matters'}"
+    same = near(evaluate(loss, points, labels).value, evaluate(loss, 2 * points, labels).value)
+    return f"the length of the features {'does not matter' if same else 'matters'}"
 
 
 def lower_bound(subject: Subject) -> str:
@@ -217,7 +193,7 @@ def lower_bound(subject: Subject) -> str:
 
 
 def own_memory(subject: Subject) -> str:
-    """What the loss owns besides the class weights and their bias."""
+    """The memory of the loss besides the class weights and their bias."""
     path = subject.class_weights
     sizes = {(c, m): _own_numbers(subject.build(m, c), path) for c, m in ((3, 4), (3, 9), (8, 4), (8, 9), (10, 16))}
     if not any(sizes.values()):
@@ -245,7 +221,7 @@ def _own_numbers(loss: nn.Module, path: str | None) -> int:
 
 
 def schedule(subject: Subject) -> str:
-    """Does the loss change by itself as training goes on?"""
+    """Does the loss change during training by itself?"""
     loss = subject.build()
     hooks = [name for name in ("begin", "advance") if callable(getattr(loss, name, None))]
     return f"changes with the steps of training ({', '.join(hooks)})" if hooks else "has no schedule"

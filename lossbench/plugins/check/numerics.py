@@ -1,4 +1,4 @@
-"""Properties of the numbers: gradients are right, and nothing becomes infinite or NaN at the corners.
+"""Numerical properties: gradients are correct, and nothing becomes infinite or NaN at extreme points.
 
 A function is a property: its docstring's first line is what holds, its return value what does not (None: it holds).
 """
@@ -157,7 +157,7 @@ def _not_finite(
     vectors: Tensor | None = None,
     options: dict[str, Any] | None = None,
 ) -> str | None:
-    """What is not finite at these points, in float32 and in bfloat16; a loss without class vectors keeps its own."""
+    """What is not finite at these points, in float32 and bfloat16."""
     classes = len(vectors) if vectors is not None else 7
     for dtype, precision in PRECISIONS.items():
         loss = subject.build(points.shape[1], classes, dtype=dtype, options=options)
@@ -186,7 +186,7 @@ def many_classes(subject: Subject) -> str | None:
 
 
 def step_memory(subject: Subject) -> str | None:
-    """No tensor of a step is larger than B×C and C×M call for: none is of the size B×C×M or C×C."""
+    """No tensor of a step is much larger than B×C and C×M: none has B×C×M or C×C numbers."""
     points, labels, loss = _many(subject)
     size, features = points.shape
     try:
@@ -216,7 +216,7 @@ def _wrong_shape(scores: Tensor, shape: tuple[int, int]) -> str | None:
 
 
 class _LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
-    """Watches every operation, of the backward pass too, for the largest storage that it makes (a view has none)."""
+    """Records the largest storage that any operation allocates, including the backward pass (a view has none)."""
 
     numel: int = 0
     shape: tuple[int, ...] = ()

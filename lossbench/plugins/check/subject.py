@@ -1,17 +1,19 @@
-"""The loss under test: how the conformance kit builds it, feeds it and looks at what comes out.
+"""The loss under test: how the checks build and evaluate it.
 
-Nothing here judges. Every evaluation happens on a copy of a pristine loss with copies of the inputs, so that a fault of
-one kind (a forward that changes its input, say) cannot show up as a fault of another kind.
+Every evaluation uses copies of a fresh loss and of the inputs, so that a fault of one kind (such as a forward pass that
+changes its input) cannot show up as a fault of another kind.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 import random
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
@@ -21,23 +23,25 @@ from torch import Tensor, nn
 from lossbench.plugins import class_weights
 from lossbench.plugins.registry import CLASS_WEIGHTS, Plugin, Registry
 
-SIZE, CLASSES, FEATURES = 12, 7, 5  # B, C, M of the generic point: all different, so that shapes tell them apart
-TRUE_NORM = 3.0  # the length of features laid along a class weight
+SIZE, CLASSES, FEATURES = 12, 7, 5  # B, C, M of the generic point: all different, so that shapes cannot be confused
+TRUE_NORM = 3.0  # the length of features along a class weight
+ANGLES = tuple(math.pi * step / 240 for step in range(241))  # of a sweep from a class weight to its opposite
 
 KEEP_FINITE = "clamp what goes into a division, sqrt, log, exp or acos (lossbench.margin has sine and arc_margin)"
+SWEEP = 3, 4  # C, M of the sweep over angles: the last axis is orthogonal to all class weights
 
 
 def or_explain(name: str) -> str:
-    """The end of a sentence about a fault that may be meant."""
-    return f'or say why it is meant in BY_DESIGN = {{"{name}": "…"}}'
+    """The end of a sentence about a deviation that may be intended."""
+    return f'or say why it is intended in BY_DESIGN = {{"{name}": "…"}}'
 
 
 class NotApplicable(Exception):  # noqa: N818 (it is no error)
-    """The property has no meaning for this loss; the text says why."""
+    """The property does not apply to this loss; the text says why."""
 
 
 class Remark(Exception):  # noqa: N818 (as above)
-    """Nothing is wrong, yet the author should know; the text says what."""
+    """Not a failure, but the author should know; the text says what."""
 
 
 class Result(NamedTuple):
@@ -58,12 +62,12 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """One loss plugin with some of its options set: what a property looks at."""
+    """One plugin with some of its options set: what a property tests."""
 
     plugin: Plugin
     registry: Registry
     options: Mapping[str, Any] = field(default_factory=dict)
-    believed: bool = True  # what the plugin declares about itself makes sense
+    believed: bool = True  # the plugin's declarations are valid
 
     def declared(self, name: str) -> Any:
         """One of the plugin's declarations, or None."""
@@ -87,7 +91,7 @@ class Subject:
         _place(loss, vectors, self.class_weights)
 
     def variants(self) -> Iterator[Subject]:
-        """This subject, then one with each switch flipped and each other choice of a Literal taken."""
+        """This subject, then one for each flipped bool and each other choice of a Literal."""
         yield self
         for name, option in self.plugin.options.items():
             choices: tuple[Any, ...] = ()
@@ -108,7 +112,7 @@ class Subject:
         seed: int = 0,
         options: Mapping[str, Any] | None = None,
     ) -> nn.Module:
-        """A fresh loss in training mode; `options` are laid over the subject's own."""
+        """A fresh loss in training mode; `options` override the subject's own."""
         reseed(seed)
         loss: nn.Module = self.plugin.load()(features, classes, **{**self.options, **(options or {})})
         return loss.to(dtype).train()
@@ -116,13 +120,36 @@ class Subject:
     def settled(
         self, features: int = FEATURES, classes: int = CLASSES, *, options: Mapping[str, Any] | None = None
     ) -> nn.Module:
-        """A loss at the end of its schedule, where nothing of its margin is annealed away."""
+        """A loss at the end of its schedule, with its full margin."""
         loss = self.build(features, classes, options=options)
         vectors = class_vectors(loss, features, classes, self.class_weights)
         begin(loss, 1)
         for _ in range(3):
             evaluate(loss, TRUE_NORM * vectors, torch.arange(classes), on_a_copy=False)
             advance(loss)
+        return loss
+
+    @cached_property
+    def by_angle(self) -> list[float]:
+        """The loss at each of ANGLES between a feature and its class weight."""
+        return [self.at_angle(angle) for angle in ANGLES]
+
+    def at_angle(self, angle: float) -> float:
+        """The loss of one feature at an angle to its class weight, orthogonal to the weights of all other classes."""
+        _, features = SWEEP
+        point = torch.zeros(1, features, dtype=torch.float64)
+        point[0, 0], point[0, -1] = TRUE_NORM * math.cos(angle), TRUE_NORM * math.sin(angle)
+        loss = copied(self._axis_loss)
+        reseed(0)
+        return float(loss(point, torch.tensor([0])).detach())  # with gradients enabled: some losses look at that
+
+    @cached_property
+    def _axis_loss(self) -> nn.Module:
+        """A loss whose class weights are the first axes."""
+        _ = self.margin_off  # a loss without a margin promises nothing here
+        classes, features = SWEEP
+        loss = self.settled(features, classes)
+        self.place(loss, torch.eye(classes, features, dtype=torch.float64))
         return loss
 
 
@@ -136,7 +163,7 @@ def batch(size: int = SIZE, features: int = FEATURES, classes: int = CLASSES, se
 
 
 def evaluate(loss: nn.Module, features: Tensor, labels: Tensor, *, seed: int = 0, on_a_copy: bool = True) -> Result:
-    """Value and gradients at one point; `loss` and the inputs are left alone unless `on_a_copy` is false."""
+    """Value and gradients at one point; `loss` and the inputs are not changed unless `on_a_copy` is false."""
     loss = copied(loss) if on_a_copy else loss
     leaf = features.detach().clone().requires_grad_()
     parameters = {name: value for name, value in loss.named_parameters() if value.requires_grad}
@@ -153,12 +180,12 @@ def copied(loss: nn.Module) -> nn.Module:
     """A copy of the loss with all its state."""
     try:
         return copy.deepcopy(loss)
-    except RuntimeError as error:  # torch copies no tensor that still hangs on its graph
+    except RuntimeError as error:  # torch cannot copy a tensor with a graph
         raise NotApplicable("cannot be copied, because it keeps tensors of an earlier step") from error
 
 
 def logits(loss: nn.Module, features: Tensor) -> Tensor:
-    """The scores that prediction uses, as prediction asks for them: in evaluation mode, without gradients."""
+    """The scores as prediction computes them: in evaluation mode, without gradients."""
     was_training = loss.training
     with torch.no_grad():
         scores: Tensor = loss.eval().logits(features.clone())  # type: ignore[operator]  # a plugin's method
@@ -167,9 +194,9 @@ def logits(loss: nn.Module, features: Tensor) -> Tensor:
 
 
 def _place(loss: nn.Module, vectors: Tensor, path: str | None) -> None:
-    """Give class i the direction `vectors[i]` (C×M): in whichever layout the loss keeps its class weights.
+    """Give class i the direction `vectors[i]` (C×M), whatever the layout of the class weights.
 
-    `path` names them; a loss that names none is searched for a parameter that has their shape.
+    `path` names them; otherwise a parameter of their shape is searched.
     """
     classes, features = vectors.shape
     known = class_weights.stored(loss, path)
@@ -195,7 +222,7 @@ def _place(loss: nn.Module, vectors: Tensor, path: str | None) -> None:
 
 
 def class_vectors(loss: nn.Module, features: int, classes: int, path: str | None) -> Tensor:
-    """The directions of the classes as the loss has them; random unit ones when it keeps none."""
+    """The directions of the classes in the loss; random unit vectors if it has none."""
     weight = class_weights.rows(loss, path, classes, features)
     if weight is not None:
         return nn.functional.normalize(weight)
@@ -204,7 +231,7 @@ def class_vectors(loss: nn.Module, features: int, classes: int, path: str | None
 
 
 def same_parameters(source: nn.Module, target: nn.Module) -> None:
-    """Copy into `target` every parameter of `source` that it has by the same name and number of elements."""
+    """Copy every parameter of `source` that `target` has with the same name and number of elements."""
     given = dict(source.named_parameters())
     with torch.no_grad():
         for name, parameter in target.named_parameters():
@@ -223,7 +250,7 @@ def advance(loss: nn.Module) -> None:
 
 
 def train(loss: nn.Module, steps: int, *, length: int = 10) -> None:
-    """A few steps of a training of `length` steps on fake features, on the loss itself."""
+    """Train the loss for a few steps of a training of `length` steps on random features."""
     begin(loss, length)
     for step in range(steps):
         result = evaluate(loss, *batch(seed=step), seed=step, on_a_copy=False)
@@ -240,13 +267,13 @@ def near(one: Tensor, other: Tensor, tolerance: float = 1e-9) -> bool:
 
 
 def draws(subject: Subject) -> bool:
-    """True when the loss draws random numbers: another seed, another value."""
+    """True if the loss draws random numbers: another seed gives another value."""
     values = [evaluate(subject.build(), *batch(), seed=seed).value for seed in range(3)]
     return not all(torch.equal(values[0], value) for value in values)
 
 
 def reseed(seed: int) -> None:
-    """The three global generators that a loss may draw from."""
+    """Seed the three global generators that a loss may use."""
     random.seed(seed)
     np.random.seed(seed)
     torch.default_generator.manual_seed(seed)
@@ -254,9 +281,9 @@ def reseed(seed: int) -> None:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """One thread, deterministic algorithms as in training, no warnings; the caller's generators are put back.
+    """One thread, deterministic algorithms as in training, no warnings; the caller's generators are restored.
 
-    In this mode torch fills fresh memory with NaN, so that a loss which reads what it never wrote shows itself.
+    In this mode torch fills new memory with NaN, which reveals a loss that reads uninitialised memory.
     """
     threads, python, numpy = torch.get_num_threads(), random.getstate(), np.random.get_state()
     deterministic = torch.are_deterministic_algorithms_enabled()

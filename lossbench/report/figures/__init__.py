@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lossbench.analysis.results import Results
-from lossbench.analysis.series import experiments
 from lossbench.report.figures.cost import memory_bars, pareto, step_phases
 from lossbench.report.figures.curves import angles_by_class, classes_curve, learning_curves, width_curve
 from lossbench.report.figures.dots import seed_dots
@@ -47,5 +46,5 @@ EACH: dict[str, tuple[Callable[[Results, str], Drawing | None], ...]] = {
 def of_section(results: Results, slug: str) -> Iterator[Drawing]:
     """The drawings of one section of the report, in their order."""
     drawings = [figure(results) for figure in WHOLE.get(slug, ())]
-    drawings += [figure(results, name) for figure in EACH.get(slug, ()) for name in experiments(results)]
+    drawings += [figure(results, name) for figure in EACH.get(slug, ()) for name in results.experiments]
     return (drawing for drawing in drawings if drawing)

@@ -10,7 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from lossbench.analysis.results import POINT, Results
+from lossbench.analysis.measured import POINT
+from lossbench.analysis.results import Results
 from lossbench.analysis.series import order, told, varied
 from lossbench.report.figures import style
 from lossbench.report.figures.style import INK, WIDTH, Drawing, Look, counted, heading, looks

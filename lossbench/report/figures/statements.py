@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
+from lossbench.analysis.claim_tests import NOT_RUN
 from lossbench.analysis.claims import OUTCOMES, outcomes
-from lossbench.analysis.claims_pair import NOT_RUN
 from lossbench.analysis.results import Results
 from lossbench.core import plain
 from lossbench.report.figures.style import GRID, LINE, PALETTE, SOFT, WIDTH, Drawing
@@ -28,7 +28,7 @@ MARKS = {
 
 def statements(results: Results) -> Drawing | None:
     """One row per statement, one mark per case; None where every statement has a single case, as the table shows."""
-    counts = outcomes(results)
+    counts = outcomes(results.claims)
     if len(counts) == len(results.claims):
         return None
     names = [textwrap.fill(plain.line(name), LETTERS) for name in counts]

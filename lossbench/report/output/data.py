@@ -76,7 +76,7 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
         },
         "phases": results.phases.to_dict("records"),
         "front": results.front.to_dict("records"),
-        "threats": [threat._asdict() for threat in results.threats],
+        "threats": [warning._asdict() for warning in results.warnings],
         "environments": results.environments,
         "sections": [
             {"slug": part.slug, "title": part.title, "blocks": [_block(block) for block in part.blocks]}

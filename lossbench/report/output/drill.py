@@ -1,6 +1,6 @@
 """From a number of the report to its cells: what the page's panel shows, as one compact piece of JSON.
 
-Every planned cell is there once, with or without a record. A row of a table points at groups of cells (a loss at a
+Every planned cell is included once, with or without a record. A row of a table points at groups of cells (a loss at a
 point); paths are relative to the run folder, and the end of a log is kept only for cells that did not finish.
 """
 
@@ -19,7 +19,7 @@ from lossbench.analysis.results import Results
 from lossbench.core import plain
 from lossbench.core.files import opened
 from lossbench.core.model import Cell
-from lossbench.report.blocks import Place, Section, Table, leading_number
+from lossbench.report.blocks import Anchor, Table
 from lossbench.store.records import Store
 
 LOG_LINES, LOG_CHARACTERS = 20, 2_000  # of one log's end
@@ -36,15 +36,15 @@ class Drill:
     def __init__(self, results: Results) -> None:
         self.results = results
         self.stores = [Store(run) for run in results.runs]
-        self.groups: dict[Place, int] = {}
+        self.groups: dict[Anchor, int] = {}
         self.cells: list[tuple[int, Cell]] = []
         for cell in results.cells:
-            self.cells.append((self.groups.setdefault(_place(cell), len(self.groups)), cell))
+            self.cells.append((self.groups.setdefault(_anchor(cell), len(self.groups)), cell))
 
-    def links(self, section: Section, table: Table) -> list[list[int]]:
-        """The groups of each row of a table: those that it names, else those that its text tells beyond doubt."""
-        named = table.places or [self._told(section, table, row) for row in table.rows]
-        return [[group for place in places for group in self._of(place)] for places in named]
+    def links(self, table: Table) -> list[list[int]]:
+        """The groups of cells behind each row of a table."""
+        anchors = table.anchors or [()] * len(table.rows)
+        return [[self.groups[anchor] for anchor in row if anchor in self.groups] for row in anchors]
 
     def payload(self) -> dict[str, Any]:
         """All that the panel needs, with nothing said twice."""
@@ -74,7 +74,7 @@ class Drill:
             )
         return {
             "runs": list(self.results.runs),
-            "groups": [_titled(place) for place in self.groups],
+            "groups": [_titled(anchor) for anchor in self.groups],
             "fields": FIELDS,
             "cells": rows,
             "notes": list(notes),
@@ -86,38 +86,6 @@ class Drill:
         frame = self.results.records
         keys = zip(frame["experiment"], frame["key"], strict=True)
         return dict(zip(keys, frame[names].to_dict("records"), strict=True))
-
-    @cached_property
-    def _by_loss(self) -> dict[tuple[str, str | None], list[tuple[Place, int]]]:
-        """The groups of a loss of an experiment, and under None all of the experiment."""
-        found: dict[tuple[str, str | None], list[tuple[Place, int]]] = {}
-        for place, index in self.groups.items():
-            for loss in {place.loss, None}:
-                found.setdefault((place.experiment, loss), []).append((place, index))
-        return found
-
-    def _of(self, asked: Place) -> list[int]:
-        """The groups that fit a place, of which None fits all."""
-        if asked in self.groups:
-            return [self.groups[asked]]
-        wanted = {name: value for name, value in vars(asked).items() if value is not None}
-        known = self._by_loss.get((asked.experiment, asked.loss), [])
-        return [index for place, index in known if all(getattr(place, name) == wanted[name] for name in wanted)]
-
-    def _told(self, section: Section, table: Table, row: Sequence[str]) -> list[Place]:
-        """What a row says of its cells in words: loss, M and C, the experiment in a column or before the colon."""
-        said = dict(zip(table.columns, row, strict=True))
-        experiment = said.get("experiment") or table.caption.partition(":")[0]
-        width, classes = (leading_number(said.get(name, "")) for name in ("M", "C"))
-        if (experiment, None) not in self._by_loss or width is None or "loss" not in said:
-            return []
-        kind = "timing" if any(column.startswith("step time") for column in table.columns) else "train"
-        place = Place(experiment, None if kind == "timing" else said["loss"], int(width), kind=kind)
-        places = [place if classes is None else Place(**{**vars(place), "classes": int(classes)})]
-        baseline = self.results.outline.baseline
-        if section.slug == "comparisons" and said["loss"] != baseline:
-            places.append(Place(**{**vars(places[0]), "loss": baseline}))
-        return places if all(len(self._of(found)) == 1 for found in places) else []
 
     def _run_of(self, key: str, status: str | None) -> int:
         """Which of the runs the record comes from; the first has the cells that have none."""
@@ -154,14 +122,15 @@ def embedded(payload: Mapping[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _place(cell: Cell) -> Place:
-    loss = cell.label if cell.kind != "timing" else None
-    return Place(cell.experiment, loss, cell.width, cell.classes, cell.dataset.label, cell.backbone.label, cell.kind)
+def _anchor(cell: Cell) -> Anchor:
+    return Anchor(cell.point, cell.label if cell.kind != "timing" else None, cell.kind)
 
 
-def _titled(place: Place) -> dict[str, Any]:
-    where = f"{place.experiment} · {place.dataset} · {place.backbone} · C = {place.classes}, M = {place.width}"
-    return {"loss": plain.line(place.loss or "timing, all losses"), "where": plain.line(where), "kind": place.kind}
+def _titled(anchor: Anchor) -> dict[str, Any]:
+    point, loss, kind = anchor
+    where = f"{point['experiment']} · {point['dataset']} · {point['backbone']}"
+    where += f" · C = {point['classes']}, M = {point['width']}"
+    return {"loss": plain.line(loss or "timing, all losses"), "where": plain.line(where), "kind": kind}
 
 
 def _plain(text: str) -> str:

@@ -105,12 +105,11 @@ def _template() -> jinja2.Template:
     return environment.from_string(_beside("report.html.j2"))
 
 
-def _body(drill: Drill, section: Section, table: Table) -> Markup:
+def _body(drill: Drill, table: Table) -> Markup:
     """The rows of a table, with as little markup as possible: they are most of a large page."""
-    links = drill.links(section, table)
     lines = []
-    for index, row in enumerate(table.rows):
-        groups = " ".join(map(str, links[index]))
+    for index, (row, linked) in enumerate(zip(table.rows, drill.links(table), strict=True)):
+        groups = " ".join(map(str, linked))
         cells = "".join(_cell(table, index, column, text) for column, text in enumerate(row))
         lines.append(f'<tr data-g="{groups}">{cells}</tr>' if groups else f"<tr>{cells}</tr>")
     return Markup("\n".join(lines))

@@ -13,10 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
+from lossbench.analysis.accuracy import MEANS
 from lossbench.analysis.claims import CLAIM_COLUMNS
+from lossbench.analysis.comparisons import COMPARISON_COLUMNS
 from lossbench.analysis.cost import FRONT_COLUMNS, PHASE_COLUMNS
+from lossbench.analysis.measured import POINT
 from lossbench.analysis.published import PUBLISHED_COLUMNS
-from lossbench.analysis.results import COMPARISON_COLUMNS, MEANS, POINT
 from lossbench.analysis.tuning import TUNING_COLUMNS
 from lossbench.core.model import LEDGER
 

@@ -1,17 +1,16 @@
-"""Plugins and places that do unexpected things: other working folders, endless errors, names that are no Unicode."""
+"""Plugins that change the working folder, and folders that cannot be written."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, command, write_loss
-from test_engine import records, write_suite
+from conftest import SMALL, write_loss
+from kit.runs import ran, records, write_suite
 
-from lossbench.core import errors
+from lossbench import api
+from lossbench.core.errors import LossbenchError
 from lossbench.core.model import Record
 from lossbench.plan.cells import plan
 from lossbench.store.records import Store
@@ -94,60 +93,29 @@ BAD_PLACES = {
 
 
 @pytest.mark.parametrize("place", BAD_PLACES)
-def test_a_report_folder_that_cannot_be_written_is_refused_before_anything_trains(tmp_path, lossbench, place):
+def test_a_report_folder_that_cannot_be_written_is_refused_before_anything_trains(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
     write_suite(tmp_path, ONE)
     BAD_PLACES[place](tmp_path)
     named = {"below a file": "reports/mine", "in /proc": "/proc/reports"}.get(place, "reports")
-    ran = lossbench("run", "suite.toml", "--reports", named)
-    assert ran.returncode == 2
-    assert len(ran.stderr.splitlines()) == 1
-    assert ran.stderr.startswith(f"lossbench: {named}: no report can be written there (")
+    with pytest.raises(LossbenchError) as refused:
+        api.run("suite.toml", reports=named)
+    assert str(refused.value).startswith(f"{named}: no report can be written there (")
     assert not (tmp_path / "runs").exists()
-    assert lossbench("run", "suite.toml", "--reports", named, "--no-report").returncode == 0
 
 
-def test_trying_the_report_folder_leaves_nothing_there(tmp_path, lossbench):
-    write_loss(tmp_path, "mine", "pass", constructor="raise ValueError('never')")
-    write_suite(tmp_path, MINE)
-    assert lossbench("run", "suite.toml", "--reports", "new/reports").returncode == 2
+def test_a_bad_report_folder_is_one_sentence_and_does_not_matter_without_a_report(tmp_path):
+    write_suite(tmp_path, ONE)
+    (tmp_path / "reports").write_text("mine")
+    refused = ran(tmp_path, "run", "suite.toml")
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert refused.stderr.startswith("lossbench: reports: no report can be written there (")
+    assert ran(tmp_path, "run", "suite.toml", "--no-report").returncode == 0
+
+
+def test_trying_the_report_folder_leaves_nothing_there(tmp_path):
+    suite = write_suite(tmp_path, ONE.replace('"w_softmax"]', '"nonesuch"]'))
+    with pytest.raises(LossbenchError, match="nonesuch"):
+        api.run(suite, out=tmp_path / "run", reports=tmp_path / "new" / "reports")
     assert not (tmp_path / "new").exists()
-
-
-def test_errors_without_end_and_errors_that_are_no_unicode_are_kept_within_bounds(tmp_path, lossbench):
-    write_loss(tmp_path, "long", "if len(labels) > 2: raise RuntimeError('x' * 10**7)")
-    write_loss(tmp_path, "many", "if len(labels) > 2: raise RuntimeError('\\n'.join(map(str, range(10**6))))")
-    write_loss(tmp_path, "odd", "if len(labels) > 2: print('bad \\udcff'); raise RuntimeError('bad \\udcff name')")
-    suite = write_suite(tmp_path, ONE.replace('"w_softmax"]', '"long", "many", "odd"]'))
-    ran = lossbench("run", suite)
-    assert ran.returncode == 1 and len(ran.stderr) < 10_000
-    assert "odd  M=8 C=10 seed=0: RuntimeError: bad \\udcff name" in ran.stderr
-    kept = {record["label"]: record["error"] for record in records(tmp_path / "runs/small").values()}
-    assert len(records(tmp_path / "runs/small")) == 4
-    assert all(len(kept[name]) <= errors.MOST_ERROR for name in ("long", "many", "odd"))
-    assert kept["long"].startswith("Traceback") and "RuntimeError: xxx" in kept["long"] and "characters" in kept["long"]
-    assert "RuntimeError: 0\n1\n" in kept["many"] and kept["many"].rstrip().endswith("999999")
-    again = lossbench("run", suite)
-    assert "4 already there, 0 to train" in again.stderr  # the records are sound
-    assert lossbench("report", "small").returncode == 0
-    assert lossbench("status", "small").returncode == 1
-
-
-def test_what_is_bounded_once_stays_as_it_is():
-    for text in ("short", "x" * 10**6, "\n".join(map(str, range(10**5))), "bad \udcff", "y\n" * 10**5 + "z" * 10**5):
-        kept = errors.bounded(text)
-        assert len(kept) <= errors.MOST_ERROR and errors.bounded(kept) == kept
-        kept.encode()
-    assert errors.bounded("short\n") == "short\n"
-
-
-def test_a_folder_whose_name_is_no_unicode_can_be_run_and_reported(tmp_path):
-    folder = tmp_path / os.fsdecode(b"od\xffd")
-    folder.mkdir()
-    write_loss(folder, "mine", "if len(labels) > 2: raise RuntimeError(__file__)")
-    write_suite(folder, MINE)
-    arguments = ["run", folder / "suite.toml", "--out", folder / "run", "--reports", folder / "reports"]
-    ran = subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, check=False)
-    assert ran.returncode == 1, ran.stderr
-    assert b"Traceback" not in ran.stderr
-    assert len(records(folder / "run")) == 2
-    assert "\\udcff" in (folder / "reports/summary.md").read_text()  # the command that runs it again

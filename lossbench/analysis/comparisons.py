@@ -1,0 +1,99 @@
+"""Every loss against the baseline at every point, paired by seed, with verdicts: comparisons.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from lossbench import stats
+from lossbench.analysis.measured import time_contrast
+from lossbench.analysis.records import RunData
+from lossbench.plugins.metrics import COMPARED
+
+COMPARISON_COLUMNS = [
+    *("experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
+    *("verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"),
+    *("wins", "ties", "p_equivalent", "p_flip"),  # of accuracies
+]
+Row = dict[str, Any]
+
+
+def against_baseline(data: RunData) -> pd.DataFrame:
+    """One row per metric, point and loss; p values are Holm-adjusted over an experiment and metric."""
+    rows = [*_compared(data), *_timed(data)]
+    decide(rows, data.outline.margin)
+    for family in families(rows):
+        if family[0]["metric"] == "accuracy":
+            _add_nonparametric(family, data.outline.margin)
+    return frame_of(rows, COMPARISON_COLUMNS)
+
+
+def _compared(data: RunData) -> Iterator[Row]:
+    baseline, measured = data.outline.baseline, data.measured
+    for metric in COMPARED:
+        margin = data.outline.margin if metric == "accuracy" else None
+        known = {point for point, _ in measured.values[metric]}
+        for point in (point for point in data.points if point in known):
+            for loss in (loss for loss in data.labels[1:] if (point, loss) in measured.totals):
+                found = measured.contrast(metric, [point], loss, baseline, margin)
+                yield {**point, "metric": metric, "loss": loss, "baseline": baseline, **found._asdict()}
+
+
+def _timed(data: RunData) -> Iterator[Row]:
+    baseline = data.outline.baseline
+    for point, rounds, _ in data.timed:
+        for loss in data.labels[1:]:
+            if baseline in rounds and loss in rounds:
+                found = time_contrast(rounds[loss], rounds[baseline])
+                yield {**point, "metric": "step_seconds", "loss": loss, "baseline": baseline, **found._asdict()}
+
+
+def _add_nonparametric(family: Sequence[Row], margin: float) -> None:
+    """Add the seeds won, the probability of equivalence, and p by sign flips where one below the level is possible."""
+    flips = []
+    for row in family:
+        a, b = row["sides"]
+        won = stats.wins(a, b)
+        row["wins"], row["ties"] = won.wins, won.ties
+        row["p_equivalent"] = stats.rope(a, b, margin, resolution=row["resolution"]).equivalent
+        flips.append(stats.sign_flip(a, b, stats.LEVEL / len(family)).p)
+    for row, p in zip(family, stats.holm(flips), strict=True):
+        row["p_flip"] = p
+
+
+def families(rows: Iterable[Row]) -> list[list[Row]]:
+    """The rows over which p values are adjusted: those of one experiment and metric."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["experiment"], row["metric"]), []).append(row)
+    return list(found.values())
+
+
+def decide(rows: Iterable[Row], margin: float) -> None:
+    """Add Holm's p over each family, the verdict, and the seeds (or rounds) that would decide an open one."""
+    for family in families(rows):
+        for row, adjusted in zip(family, stats.holm([row["p"] for row in family]), strict=True):
+            row["p_holm"] = adjusted
+            row["verdict"] = stats.verdict(adjusted, row["tost_p"])
+            within = margin if row["metric"] == "accuracy" else None
+            row["seeds_needed"] = _to_decide(row, len(family), within) if row["verdict"] == "undecided" else None
+
+
+def _to_decide(row: Mapping[str, Any], family: int, margin: float | None) -> int | None:
+    """The seeds that decide an undecided comparison with 80 % power if the estimates hold; None above 10,000.
+
+    It is decided by a significant difference, adjusted over the family, or by equivalence within the margin.
+    """
+    ways = [stats.seeds_needed(row["dz"], level=stats.LEVEL / family)]
+    if margin is not None and row["sd"] > 0:
+        ways.append(stats.seeds_for_equivalence((margin - abs(row["delta"])) / row["sd"]))
+    known = [needed for needed in ways if needed is not None]
+    return max(min(known), row["n"] + 1) if known else None
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """The rows as a frame; seeds_needed is a whole number or missing."""
+    whole = pd.array([row["seeds_needed"] for row in rows], dtype="Int64")
+    return pd.DataFrame(rows, columns=list(columns)).assign(seeds_needed=whole)

@@ -1,0 +1,107 @@
+"""The measured values by metric, point, loss and seed, and paired differences between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from lossbench import stats
+from lossbench.core.point import COLUMNS, Point
+from lossbench.plugins.metrics import METRICS
+
+POINT = list(COLUMNS)  # a list, as pandas takes several columns
+LossAt = tuple[Point, str]  # a loss, by its label, at a point
+
+
+class Contrast(NamedTuple):
+    """One side minus the other: the columns of comparisons.csv, then what further tests need."""
+
+    n: int
+    delta: float
+    low: float
+    high: float
+    p: float
+    dz: float
+    tost_p: float
+    unit: str
+    correlation: float
+    sd: float
+    sides: tuple[Sequence[float], Sequence[float]]  # the paired values (logarithms of times)
+    resolution: float
+
+
+class Measured:
+    """The finished accuracy cells as `values[metric][point, loss][seed]`."""
+
+    def __init__(self, trained: pd.DataFrame) -> None:
+        at = losses_at(trained)
+        self.values: dict[str, dict[LossAt, dict[int, float]]] = {}
+        for name, metric in METRICS.items():
+            found = self.values.setdefault(name, {})
+            column = trained[metric.column].astype(float) if metric.column else []
+            for key, seed, value in zip(at, trained["seed"], column, strict=False):
+                if not math.isnan(value):
+                    found.setdefault(key, {})[int(seed)] = value
+        self.totals: dict[LossAt, float] = {}  # test examples, or pairs
+        self.spacing: dict[LossAt, float] = {}  # steps between two points of the learning curve
+        for key, total, curve in zip(at, trained["total"].astype(float), trained["curve"], strict=True):
+            self.totals[key] = max(total, self.totals.get(key, 0.0))
+            if len(curve) > 1:
+                between = (curve[-1]["step"] - curve[0]["step"]) / (len(curve) - 1)
+                self.spacing[key] = max(between, self.spacing.get(key, 0.0))
+
+    def at(self, metric: str, point: Point, loss: str) -> dict[int, float]:
+        """By seed; empty where nothing was measured."""
+        return self.values[metric].get((point, loss), {})
+
+    def over(self, metric: str, where: Sequence[Point], loss: str) -> dict[int, float]:
+        """Means over points by seed, for the seeds that every point has: points are not replications."""
+        found = [self.at(metric, point, loss) for point in where]
+        complete = [seed for seed in found[0] if all(seed in values for values in found)] if found else []
+        return {seed: sum(values[seed] for values in found) / len(found) for seed in complete}
+
+    def resolution(self, metric: str, where: Sequence[Point], loss: str) -> float:
+        """The smallest possible difference: one test example, or one point of the learning curve; 0 if continuous."""
+        known = [(point, loss) for point in where if (point, loss) in self.totals]
+        if metric == "steps_to_converge":
+            return max((self.spacing.get(key, 0.0) for key in known), default=0.0)
+        total = max((self.totals[key] for key in known), default=0.0)
+        return METRICS[metric].step / total if total > 0 else 0.0
+
+    def contrast(
+        self, metric: str, where: Sequence[Point], a: str, b: str, margin: float | None, *, than_metric: str = ""
+    ) -> Contrast:
+        """a − b, paired by seed; means over the points within each seed. `margin` is that of equivalence."""
+        sides = self.over(metric, where, a), self.over(than_metric or metric, where, b)
+        # Equal differences on few test examples are chance, not certainty: hence the resolution.
+        return contrast(*sides, METRICS[metric].unit, margin, self.resolution(metric, where, a))
+
+
+def losses_at(frame: pd.DataFrame) -> list[LossAt]:
+    """The point and loss of every row of a frame of records."""
+    rows = zip(*(frame[name] for name in (*POINT, "label")), strict=True)
+    return [(Point(dict(zip(POINT, values, strict=True))), label) for *values, label in rows]
+
+
+def contrast(
+    a: Mapping[int, float], b: Mapping[int, float], unit: str, margin: float | None, resolution: float
+) -> Contrast:
+    """a − b, paired by seed."""
+    shared = [seed for seed in a if seed in b]
+    sides = [a[seed] for seed in shared], [b[seed] for seed in shared]
+    found = stats.paired(*sides, resolution=resolution)
+    tost_p = stats.tost(*sides, margin, resolution=resolution) if margin else math.nan
+    numbers = found.n, found.delta, found.low, found.high, found.p, found.dz, tost_p
+    return Contrast(*numbers, unit, stats.correlation(*sides), found.sd, sides, resolution)
+
+
+def time_contrast(a: Sequence[float], b: Sequence[float], margin: float | None = None) -> Contrast:
+    """How much longer a takes than b in percent, from paired rounds; 0: equal."""
+    found = stats.time_ratio(a, b)
+    delta, low, high = (100 * (ratio - 1) for ratio in (found.delta, found.low, found.high))
+    logs = [math.log(value) for value in a], [math.log(value) for value in b]
+    tost_p = stats.tost(*logs, math.log1p(margin / 100)) if margin else math.nan
+    return Contrast(found.n, delta, low, high, found.p, found.dz, tost_p, "%", math.nan, found.sd, logs, 0.0)

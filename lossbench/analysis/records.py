@@ -1,0 +1,142 @@
+"""Run folders → the planned cells of a suite and their records as one table."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lossbench.analysis.measured import POINT, Measured
+from lossbench.core.errors import StoreError
+from lossbench.core.model import Cell, SuiteInfo
+from lossbench.core.point import Point
+from lossbench.store.records import Plan, Store, tabulated
+
+# Columns that are no single values, or long texts: not in records.csv.
+BULKY = ("curve", "angles", "features", "rounds", "timing", "environment", "error", "cause", "verification")
+
+
+class TimingCell(NamedTuple):
+    """A finished timing cell: seconds per step of every round by loss, phases by loss, and disturbances."""
+
+    point: Point
+    rounds: dict[str, list[float]]
+    notes: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What the run folders of one suite hold. Everything in a report is computed from this."""
+
+    outline: SuiteInfo
+    runs: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    records: pd.DataFrame  # one row per planned cell that has a record
+    damaged: Mapping[str, str]
+
+    @classmethod
+    def read(cls, runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None = None) -> Self:
+        """Read run folders of the same suite; `plans` are theirs, by default the last plan of each folder."""
+        stores = [Store(run) for run in runs]
+        outlines, cells = zip(*(plans or [store.plan() for store in stores]), strict=True)
+        if len(names := sorted({outline.name for outline in outlines})) > 1:
+            raise StoreError(f"these runs are of different suites ({', '.join(names)}); report them one by one")
+        merged = _merged(cells)
+        records: dict[str, Any] = {}
+        damaged: dict[str, str] = {}
+        for store in stores:
+            sound, bad = store.scan()
+            damaged |= bad
+            # A cell that failed in one run and finished in another is finished.
+            finished = {key for key, record in records.items() if record["status"] == "done"}
+            records |= {key: record for key, record in sound.items() if key not in finished}
+        return cls(outlines[0], tuple(map(str, runs)), tuple(merged), tabulated(merged, records), damaged)
+
+    @cached_property
+    def trained(self) -> pd.DataFrame:
+        """The finished accuracy cells."""
+        frame = self.records
+        return frame[(frame["kind"] == "train") & (frame["status"] == "done")]
+
+    @cached_property
+    def measured(self) -> Measured:
+        return Measured(self.trained)
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """All losses in the order of the suite, the baseline first."""
+        found = dict.fromkeys(spec.label for cell in self.cells if cell.kind == "train" for spec in cell.losses)
+        return [self.outline.baseline, *(label for label in found if label != self.outline.baseline)]
+
+    @cached_property
+    def experiments(self) -> list[str]:
+        return list(dict.fromkeys(cell.experiment for cell in self.cells))
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """The points that have finished accuracy cells, in the order of the plan."""
+        return [point for point, _ in points(self.trained)]
+
+    @cached_property
+    def timed(self) -> list[TimingCell]:
+        frame = self.records[(self.records["kind"] == "timing") & (self.records["status"] == "done")]
+        return [TimingCell(point, rows["rounds"].iloc[0], rows["timing"].iloc[0]) for point, rows in points(frame)]
+
+    @cached_property
+    def statuses(self) -> Counter[str]:
+        """How many distinct cells of the plan have each status; `missing`: no record."""
+        known = dict(zip(self.records["key"], self.records["status"], strict=True))
+        return Counter(known.get(key, "missing") for key in {cell.key for cell in self.cells})
+
+    @cached_property
+    def environments(self) -> list[dict[str, Any]]:
+        """The distinct environments of the records, most used first."""
+        count = Counter(self.records["fingerprint"].dropna())
+        by_print = dict(zip(self.records["fingerprint"], self.records["environment"], strict=True))
+        return [{**by_print[name], "cells": cells} for name, cells in count.most_common()]
+
+    @cached_property
+    def plain_records(self) -> pd.DataFrame:
+        """The columns of the records that hold single values."""
+        return self.records.drop(columns=list(BULKY))
+
+    def flagged(self, flag: str) -> dict[str, int]:
+        """The number of cells with a flag by loss, without trials, which are not expected to do well."""
+        frame = self.records[self.records["kind"] != "trial"]
+        found = Counter(label for label, flags in zip(frame["label"], frame["flags"], strict=True) if flag in flags)
+        return dict(found.most_common())
+
+    def correct(self, key: str) -> NDArray[np.bool_]:
+        """One bit per test example of a finished cell, from the first run that has it."""
+        for run in self.runs:
+            try:
+                return Store(run).correct(key)
+            except (OSError, ValueError):
+                continue
+        raise StoreError(f"{key}: none of the runs has its correctness bits")
+
+
+def _merged(plans: Sequence[Sequence[Cell]]) -> list[Cell]:
+    """The cells of all plans once each; refused where two of them are for the same loss, point and seed."""
+    merged = {(cell.experiment, cell.label, cell.key): cell for cells in plans for cell in cells}
+    trained = (cell for cell in merged.values() if cell.kind != "warm")  # trials have warm starts of their own
+    count = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed, cell.trial) for cell in trained)
+    if twice := next((found for found, times in count.items() if times > 1), None):
+        raise StoreError(
+            f"these runs have different cells for {twice[1]} of experiment '{twice[0]}' (another profile or version of "
+            "the suite or a plugin); report them one by one"
+        )
+    return list(merged.values())
+
+
+def points(frame: pd.DataFrame) -> Iterator[tuple[Point, pd.DataFrame]]:
+    """Each point of a frame with its rows, in the order of the frame."""
+    for values, group in frame.groupby(POINT, sort=False):
+        yield Point(dict(zip(POINT, values, strict=True))), group

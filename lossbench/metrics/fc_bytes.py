@@ -1,0 +1,16 @@
+"""Memory of the last layer of the backbone, the one of M units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+UNIT, BETTER, TASKS = "bytes", "lower", ("classification", "verification")
+FROM = "record"
+COLUMN = "bytes_fc"
+COMPARED = False
+
+
+def measure(record: Mapping[str, Any]) -> int | None:
+    size: int | None = record["bytes"].get("fc")
+    return size

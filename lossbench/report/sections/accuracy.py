@@ -1,0 +1,177 @@
+"""Accuracy: means, comparisons with the baseline, tuned settings, ranks across datasets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from lossbench import stats
+from lossbench.analysis.ranks import Ranking, identity
+from lossbench.analysis.results import Results
+from lossbench.core.point import Point
+from lossbench.report import words
+from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
+from lossbench.report.sections.rows import Row, anchor, at, compared, per_experiment
+
+
+def accuracy(results: Results) -> Section:
+    """Mean accuracy of every loss at every point."""
+
+    def write(row: Row) -> dict[str, str]:
+        return {
+            "loss": row["loss"],
+            "M": words.width(row),
+            "accuracy, %": words.number(row["accuracy"]),
+            "95 % interval": words.interval(row["low"], row["high"]),
+            "SE: seeds / test set": f"{words.number(row['seed_se'])} / {words.number(row['test_se'])}",
+            "n": str(row["n"]),
+            "failed": str(row["failures"]),
+            "ties": row["ties"] or words.DASH,
+        }
+
+    def caption(frame: pd.DataFrame) -> str:
+        values = [", ".join(dict.fromkeys(map(str, frame[name]))) for name in ("dataset", "classes", "backbone")]
+        return (
+            f"{values[0]}; {values[1]} classes; {values[2]}. Losses at one width share a letter if and only if they "
+            "are not significantly different (paired t tests, Holm over all pairs)."
+        )
+
+    tables = per_experiment(results.main, write, caption, left=["loss", "ties"])
+    return Section("accuracy", "Accuracy", tuple(tables) or (Prose("No cell has finished."),))
+
+
+def comparisons(results: Results) -> Section:
+    """Paired differences from the baseline with their verdicts."""
+    baseline, margin = results.outline.baseline, results.outline.margin
+    found = compared(results, "accuracy")
+
+    def write(row: Row) -> dict[str, str]:
+        mine = found.get(at(row), {"delta": None, "low": None, "unit": ""})
+        won = f"{mine['wins']:.0f}/{mine['n']}" if mine.get("n") and words.finite(mine.get("wins")) else words.DASH
+        return {
+            "loss": row["loss"],
+            "M": words.width(row),
+            "accuracy, %": words.number(row["accuracy"]),
+            "Δ points [95 % interval]": words.difference(mine, unit=False),
+            "p (Holm)": words.p_value(mine.get("p_holm")),
+            "d_z": words.number(mine.get("dz")),
+            "won": won,
+            "p (TOST)": words.p_value(mine.get("tost_p")),
+            "seed correlation": words.number(mine.get("correlation")),
+            "verdict": "baseline" if row["loss"] == baseline else mine.get("verdict", "not compared"),
+            "seeds needed": words.whole(mine.get("seeds_needed")),
+        }
+
+    def anchors(row: Row) -> list[Anchor]:
+        return list(dict.fromkeys([anchor(row), anchor(row, baseline)]))
+
+    caption = (
+        f"each loss minus {baseline}, paired by seed. d_z: Δ divided by the standard deviation of the differences; "
+        f"won: seeds on which the loss is better; TOST: equivalence within ±{margin:g} points; seed correlation: of "
+        "the accuracies of both losses over seeds."
+    )
+    tables = per_experiment(results.main, write, caption, left=["loss", "verdict"], anchors=anchors)
+    return Section("comparisons", f"Against {baseline}", tuple(tables) or (Prose("No cell has finished."),))
+
+
+def tuning(results: Results) -> Section:
+    """Every loss with its defaults and tuned, with the budget and the chosen settings."""
+    budget = results.outline.tuning
+    if budget is None:
+        return Section("tuning", "Tuning", ())
+    seeds = f"{budget.seeds} seeds each, the first of the experiment" if budget.seeds > 1 else "one seed each"
+    spent = (
+        f"Every loss has {budget.trials} trials per point ({seeds}): first its default, then random points of its "
+        f"ranges. {100 * budget.validation:g} % of the training images are held out, and the trial with the best mean "
+        "accuracy on them is chosen; no trial uses the test set. The chosen setting is then trained on all training "
+        "images."
+    )
+    varied = {loss: [f"{name} {axis}" for name, axis in axes.items()] for loss, axes in budget.ranges.items()}
+    listed = "; ".join(f"{loss}: {', '.join(axes) or 'no options'}" for loss, axes in varied.items())
+    shared = f"learning rate of every loss {budget.lr}; " if budget.lr else ""
+    caption = (
+        "test accuracy in percent with 95 % intervals, with default and with tuned settings; Δ: tuned minus default, "
+        "paired by seed. Validation: accuracy of the chosen trial on the held-out images, biased upwards as the best "
+        "of several."
+    )
+
+    def write(row: Row) -> dict[str, str]:
+        ended = [f"{row['trials']} of {budget.trials}" if row["trials"] < budget.trials else f"{row['trials']}"]
+        ended += [f"{row[key]} {word}" for key, word in (("failed", "failed"), ("left", "not run")) if row[key]]
+        decided = words.finite(row["trial"])
+        parts = [row["chosen"], f"lr={row['lr']:g}" if decided and budget.lr else ""]
+        setting = ", ".join(part for part in parts if part) + (" (default)" if row["trial"] == 1 else "")
+        return {
+            "loss": row["loss"],
+            "M": str(row["width"]),
+            "default": f"{words.number(row['default'])} {words.interval(row['default_low'], row['default_high'])}",
+            "tuned": f"{words.number(row['tuned'])} {words.interval(row['tuned_low'], row['tuned_high'])}",
+            "Δ points [95 % interval]": words.difference(row, unit=False),
+            "n": str(row["n"]),
+            "chosen": (setting if decided else "").strip() or words.DASH,
+            "trials": ", ".join(ended),
+            "validation": words.number(row["validation"]),
+        }
+
+    def anchors(row: Row) -> list[Anchor]:
+        twin = Point({**row, "experiment": budget.experiments[row["experiment"]]})
+        return [anchor(row), Anchor(twin, row["loss"])]
+
+    blocks: list[Block] = [Prose(spent), Prose(f"Ranges: {shared}{listed}.")]
+    left = ["loss", "chosen", "trials"]
+    blocks += per_experiment(results.tuning, write, caption, left=left, anchors=anchors)
+    few = results.tuning[results.tuning["trials"] < budget.trials]
+    if len(few):
+        counts = dict(zip(few["loss"], few["trials"], strict=True))
+        names = ", ".join(f"{loss} ({count})" for loss, count in counts.items())
+        blocks.append(Prose(f"Losses with fewer trials, since their ranges have no more distinct settings: {names}."))
+    return Section("tuning", "Tuning", tuple(blocks))
+
+
+def across_datasets(results: Results) -> Section:
+    """Mean ranks with Friedman's test and the critical difference; N is the number of datasets."""
+    title, baseline = "Across datasets", results.outline.baseline
+    found = results.ranking
+    if found is None:
+        names = sorted({identity(point["dataset"]) for point in results.points})
+        why = f"only {names[0]}" if len(names) == 1 else "fewer than two datasets with two losses in common"
+        return Section("datasets", title, (Prose(f"Nothing to rank: {why}."),))
+    n = len(found.table.datasets)
+    pairs = {pair.a: pair for pair in found.pairs}
+    rows = []
+    for index in np.argsort(found.test.ranks, kind="stable"):
+        loss = found.table.losses[index]
+        pair = pairs.get(loss)
+        row = {"loss": loss, "mean rank": words.number(found.test.ranks[index])}
+        row |= dict(zip(found.table.datasets, map(words.number, found.table.means[:, index]), strict=True))
+        row[f"p against {baseline} (Wilcoxon, Holm)"] = words.p_value(pair and pair.p_holm)
+        row["rank effect"] = words.number(pair and pair.effect)
+        rows.append(row)
+    caption = (
+        f"Accuracy in percent, averaged over seeds and points within each dataset; ranks over N = {n} datasets, 1 is "
+        "best. Rank effect: from −1 (always behind the baseline) to 1 (always ahead)."
+    )
+    caption += " If an experiment was tuned, the tuned losses are ranked." if results.outline.tuning else ""
+    blocks: list[Block] = [Table.of(rows, left=["loss"], caption=caption), *map(Prose, _rank_tests(found, baseline))]
+    return Section("datasets", title, tuple(blocks))
+
+
+def _rank_tests(found: Ranking, baseline: str) -> list[str]:
+    n, k = found.table.means.shape
+    if not found.enough:
+        return [f"N = {n} datasets: nothing is tested with fewer than {stats.FEWEST_DATASETS}, however many seeds."]
+    texts = []
+    if k > 2:
+        text = (
+            f"Over N = {n} datasets the ranks of {k} losses {'differ' if found.differ else 'do not differ'} "
+            f"significantly: Friedman χ² = {found.test.chi2:.2f}, Iman–Davenport F = {found.test.f:.2f}, "
+            f"p {words.equals(found.test.p)}."
+        )
+        if found.differ:
+            apart = f"at least {found.difference:.2f} apart (Nemenyi, level {stats.LEVEL})"
+            text += f" Two mean ranks differ if they are {apart}."
+        groups = "; ".join(", ".join(group) for group in found.groups)
+        texts = [text, f"Groups whose ranks do not differ: {groups or 'none'}."]
+    if silent := next((pair.test.reason for pair in found.pairs if pair.test.reason), ""):
+        texts.append(f"Wilcoxon's test against {baseline} is not shown: {silent}.")
+    return texts

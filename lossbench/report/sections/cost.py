@@ -1,0 +1,101 @@
+"""What losses cost: step times, memory, Pareto fronts."""
+
+from __future__ import annotations
+
+import math
+
+from lossbench.analysis.cost import PHASES
+from lossbench.analysis.results import Results
+from lossbench.core.point import Point
+from lossbench.report import words
+from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
+from lossbench.report.sections.rows import Row, anchor, at, compared, finished
+
+
+def cost(results: Results) -> Section:
+    """Step-time ratios, memory by cause, Pareto fronts."""
+    times = _step_times(results) or Prose("No step times: the suite has no finished timing cells.")
+    found: list[Block | None] = [times, _memory(results), _front(results)]
+    return Section("cost", "Cost", tuple(block for block in found if block))
+
+
+def _place(row: Row) -> dict[str, str]:
+    return {"experiment": row["experiment"], "loss": row["loss"], "C": str(row["classes"]), "M": str(row["width"])}
+
+
+def _step_times(results: Results) -> Table | None:
+    baseline = results.outline.baseline
+    ratios = compared(results, "step_seconds")
+    found = results.phases.to_dict("records")
+    rows = []
+    for row in found:
+        mine = ratios.get(at(row))
+        shown = {
+            f"step time / {baseline} [95 %]": words.ratio(mine) if mine else "1" if row["loss"] == baseline else "–",
+            "median ms": f"{row['step']:.2f}",
+            "forward / backward / optimizer, ms": " / ".join(words.number(row[name]) for name in PHASES),
+            "rounds": str(mine["n"]) if mine else "",
+            "verdict": mine["verdict"] if mine else "baseline",
+        }
+        rows.append(_place(row) | shown)
+    if not rows:
+        return None
+    caption = (
+        "Timing cells: one process alone, with rounds that visit every loss in shuffled order on the same batches; "
+        "ratios are paired by round. The phases are medians of their own and need not add up to that of the step."
+    )
+    anchors = [[Anchor(Point(row), None, "timing")] for row in found]
+    return Table.of(rows, left=["experiment", "loss", "verdict"], caption=caption, anchors=anchors)
+
+
+def _memory(results: Results) -> Table | None:
+    found = finished(results).to_dict("records")
+    rows = [
+        _place(row)
+        | {
+            "M": words.width(row),
+            "FC layer": words.size(row["bytes_fc"]),
+            "class weights": words.size(row["bytes_classifier"]),
+            "loss state": words.size(row["bytes_loss"]),
+            "backbone": words.size(row["bytes_model"]),
+            "optimizer": words.size(row["bytes_optimizer"]),
+            "peak": words.size(row["bytes_peak"]),
+        }
+        for row in found
+    ]
+    if not rows:
+        return None
+    caption = (
+        "Memory by cause. The FC layer is part of the backbone; loss state: parameters and buffers of the loss besides "
+        "the class weights; peak: resident memory that training added."
+    )
+    return Table.of(rows, left=["experiment", "loss"], caption=caption, anchors=[[anchor(row)] for row in found])
+
+
+def _front(results: Results) -> Table | None:
+    """Which losses and widths are on the Pareto fronts, with their probabilities."""
+    found = [
+        row
+        for row in results.front.to_dict("records")
+        if not (math.isnan(row["front_memory"]) and math.isnan(row["front_time"]))
+    ]
+    rows = [
+        _place(row)
+        | {
+            "accuracy, %": words.number(row["accuracy"]),
+            "head memory": words.size(row["bytes"]),
+            "P(front), memory": words.number(row["front_memory"]),
+            "step, ms": words.number(1000 * row["seconds"]),
+            "P(front), time": words.number(row["front_time"]),
+        }
+        for row in found
+    ]
+    if not rows:
+        return None
+    caption = (
+        "The Pareto front: the share of joint resamples of seeds (and rounds) in which no other choice is at least as "
+        "accurate and as cheap, and better in one. Memory: among all losses and widths of an experiment; time: among "
+        "the losses of one timing cell. Head memory: FC layer, class weights and loss state. A probability, not a p "
+        "value; two equal losses have about ½ each."
+    )
+    return Table.of(rows, left=["experiment", "loss"], caption=caption, anchors=[[anchor(row)] for row in found])

@@ -1,0 +1,114 @@
+"""Whole runs: the same bits for any number of jobs, shared folders, damaged files, Ctrl-C; nothing finished is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import SMALL, write_loss
+from kit.runs import processes_of, ran, records, results, started, wait_until, write_suite
+
+# Two experiments: refined from a shared start, and trained in one go with as many steps.
+SUITE = SMALL.replace("steps = 6", "steps = 20") + "warm_start = { steps = 10 }\n"
+SUITE += "\n[[experiment]]" + SMALL.partition("[[experiment]]")[2].replace("steps = 6", "steps = 30").replace(
+    '"digits"\n', '"alone"\n', 1
+).replace(', "w_softmax"]', "]")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A folder with the suite and its finished run, three cells at a time. Tests work on copies."""
+    folder = tmp_path_factory.mktemp("finished")
+    write_suite(folder, SUITE)
+    run = ran(folder, "run", "suite.toml", "--no-report", "-j", "3")
+    assert run.returncode == 0, run.stderr
+    assert len(results(folder / "runs/small")) == 8
+    return folder
+
+
+@pytest.fixture
+def copied(finished, tmp_path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def test_refining_through_the_engine_equals_training_in_one_go(finished):
+    trained = {"digits": {}, "alone": {}}
+    for record in records(finished / "runs/small").values():
+        if record["cell"]["kind"] == "train" and record["label"] == "softmax":
+            trained[record["cell"]["experiment"]][record["cell"]["seed"]] = record["digest"], record["correct"]
+    assert trained["digits"] == trained["alone"] and len(trained["alone"]) == 2
+
+
+def test_two_runs_on_one_folder_share_the_work_and_come_to_the_same_bits(finished, tmp_path):
+    """One cell at a time in each of them: the bits do not depend on the number of jobs."""
+    suite = write_suite(tmp_path, SUITE)
+    both = [
+        started(tmp_path, "run", suite, "--no-report", "-j", "1", stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    errors = [run.communicate(timeout=240)[1] for run in both]
+    assert [run.returncode for run in both] == [0, 0], errors
+    assert results(tmp_path / "runs/small") == results(finished / "runs/small")
+    assert not (tmp_path / "runs/small/set_aside").exists()  # no cell was trained twice
+
+
+def test_damaged_and_foreign_files_are_named_set_aside_and_made_again(copied):
+    folder = copied / "runs/small"
+    before = results(folder)
+    (folder / "cells/notes.txt").write_text("mine")
+    named = ran(copied, "run", "suite.toml", "--no-report")  # although nothing is left to train
+    assert named.returncode == 0 and "notes.txt" in named.stderr and "0 to train" in named.stderr
+    assert not (folder / "cells/notes.txt").exists()
+    victim = next(key for key, record in sorted(records(folder).items()) if record["cell"]["kind"] == "train")
+    path = folder / "cells" / victim / "record.json"
+    path.write_bytes(path.read_bytes()[:200])
+    again = ran(copied, "run", "suite.toml", "--no-report")
+    assert again.returncode == 0
+    assert f"{victim}: record.json is truncated" in again.stderr and "1 to train" in again.stderr
+    assert results(folder) == before
+    assert len(list((folder / "set_aside").iterdir())) == 2
+
+
+def test_force_trains_again_and_comes_to_the_same(copied):
+    before = results(copied / "runs/small")
+    forced = ran(copied, "run", "suite.toml", "--no-report", "--force", "-l", "w_softmax", "-j", "1")
+    assert "0 already done" in forced.stderr
+    assert results(copied / "runs/small") == before
+    assert len(list((copied / "runs/small/set_aside").iterdir())) >= 2
+
+
+def test_a_script_without_a_main_guard_can_run_a_suite(tmp_path):
+    """multiprocessing would import the user's script again in every child; the fork server does not."""
+    suite = write_suite(tmp_path, SMALL.replace("seeds = 2", "seeds = 1"))
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import lossbench\nfound = lossbench.run({str(suite)!r}, reports=None).records\nprint(len(found))\n"
+    )
+    run = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.stdout.strip() == "2", run.stderr
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
+    suite = write_suite(tmp_path, SMALL.replace("steps = 6", "steps = 400000"))
+    run = started(tmp_path, "run", suite, "--no-report", stderr=subprocess.PIPE, text=True, start_new_session=True)
+    wait_until(lambda: list(tmp_path.glob("runs/small/logs/*.log")) or run.poll() is not None, 120)
+    time.sleep(0.2)
+    os.killpg(run.pid, signal.SIGINT)
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 130, stderr
+    assert "the same command continues from here" in stderr
+    assert "Traceback" not in stderr
+    wait_until(lambda: not processes_of(tmp_path), 20)
+
+
+def test_fail_fast_starts_nothing_new_after_a_failure(tmp_path):
+    write_loss(tmp_path, "bad", "if len(labels) > 2: raise RuntimeError('x')")
+    text = SMALL.replace('["softmax", "w_softmax"]', '["bad", "softmax"]').replace("seeds = 2", "seeds = 5")
+    run = ran(tmp_path, "run", write_suite(tmp_path, text), "--no-report", "-j", "1", "--fail-fast")
+    assert run.returncode == 1
+    assert len(records(tmp_path / "runs/small")) == 1
