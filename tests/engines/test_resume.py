@@ -19,6 +19,7 @@ from lossbench.data import data_folder
 from lossbench.plan.cells import plan
 from lossbench.store.records import Store
 from lossbench.training import cell as train
+from lossbench.training.checkpoints import Checkpointer, DamagedError
 
 
 class InterruptedHere(Exception):  # noqa: N818  # it is no error
@@ -33,7 +34,7 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
     text = text.replace("steps = 6, batch = 16", "steps = 30, batch = 16, evaluations = 3")
     cell = next(cell for cell in plan(read_suite(text)) if cell.loss.name == loss)
     whole = train.run(cell, registry, data_folder())
-    partial = train.Partial(tmp_path / "state.pt", cell.key, every=0)
+    partial = Checkpointer(tmp_path / "state.pt", cell.key, every=0)
     step = train.Batches.at
 
     def interrupted(batches, number):
@@ -43,11 +44,11 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
 
     with monkeypatch.context() as patched, pytest.raises(InterruptedHere):
         patched.setattr(train.Batches, "at", interrupted)
-        train.run(cell, registry, data_folder(), partial=partial)
-    assert partial.read()["course"]["done"] == 17
+        train.run(cell, registry, data_folder(), checkpointer=partial)
+    assert partial.read()["progress"]["done"] == 17
     steps = []
     monkeypatch.setattr(train.Batches, "at", lambda batches, number: steps.append(number) or step(batches, number))
-    resumed = train.run(cell, registry, data_folder(), partial=partial)
+    resumed = train.run(cell, registry, data_folder(), checkpointer=partial)
     assert steps == list(range(17, 30))
     assert resumed.record.flags == ("resumed",) and whole.record.flags == ()
     assert result(resumed.record.to_json()) == result(whole.record.to_json())
@@ -58,7 +59,7 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
 def kept(tmp_path, read_suite, registry, monkeypatch):
     """A cell of 30 steps that was stopped after 17, and where its state is."""
     cell = plan(read_suite(SMALL.replace("steps = 6", "steps = 30")))[0]
-    partial = train.Partial(tmp_path / "kept" / "state.pt", cell.key, every=0)
+    partial = Checkpointer(tmp_path / "kept" / "state.pt", cell.key, every=0)
     step = train.Batches.at
 
     def interrupted(batches, number):
@@ -68,27 +69,27 @@ def kept(tmp_path, read_suite, registry, monkeypatch):
 
     with monkeypatch.context() as patched, pytest.raises(InterruptedHere):
         patched.setattr(train.Batches, "at", interrupted)
-        train.run(cell, registry, data_folder(), partial=partial)
+        train.run(cell, registry, data_folder(), checkpointer=partial)
     return cell, partial
 
 
 def test_a_kept_state_with_any_bit_flipped_is_not_read(kept):
     _, partial = kept
     sound = partial.path.read_bytes()
-    assert partial.read()["course"]["done"] == 17
+    assert partial.read()["progress"]["done"] == 17
     rng = np.random.default_rng(0)
     bits = [*range(8 * 100), *rng.choice(8 * len(sound), 300, replace=False).tolist()]  # the header, and 300 anywhere
     for bit in bits:
         damaged = bytearray(sound)
         damaged[bit // 8] ^= 1 << bit % 8
         partial.path.write_bytes(damaged)
-        with pytest.raises(train.DamagedError):
+        with pytest.raises(DamagedError):
             partial.read()
     partial.path.write_bytes(sound)
-    assert partial.read()["course"]["done"] == 17
+    assert partial.read()["progress"]["done"] == 17
 
 
-def _signed(partial: train.Partial, **changed) -> None:
+def _signed(partial: Checkpointer, **changed) -> None:
     """Write the state of a cell with some of it changed, checksum and all."""
     state = partial.read()
     for place, value in changed.items():
@@ -106,15 +107,15 @@ DAMAGES = {
     "longer": lambda partial: partial.path.write_bytes(partial.path.read_bytes() + b"\0"),
     "nonsense": lambda partial: partial.path.write_bytes(b"half a checkpoint"),
     "of an older version": lambda partial: torch.save(partial.read(), partial.path),
-    "of another cell": lambda partial: train.Partial(partial.path, "f" * 20).write(partial.read()),
+    "of another cell": lambda partial: Checkpointer(partial.path, "f" * 20).write(partial.read()),
     "a folder": lambda partial: (partial.path.unlink(), partial.path.mkdir()),
-    "without a part": lambda partial: _signed(partial, course={}),
-    "of another shape": lambda partial: _signed(partial, trainee__loss__weight=torch.zeros(3, 8)),
-    "of another type": lambda partial: _signed(partial, trainee__loss__weight=torch.zeros(10, 8).double()),
-    "with another tensor": lambda partial: _signed(partial, trainee__loss__more=torch.zeros(3)),
-    "without momentum": lambda partial: _signed(partial, trainee__optimizer={}),
-    "beyond the end": lambda partial: _signed(partial, course__done=30),
-    "at another step": lambda partial: _signed(partial, trainee__step=16),
+    "without a part": lambda partial: _signed(partial, progress={}),
+    "of another shape": lambda partial: _signed(partial, state__loss__weight=torch.zeros(3, 8)),
+    "of another type": lambda partial: _signed(partial, state__loss__weight=torch.zeros(10, 8).double()),
+    "with another tensor": lambda partial: _signed(partial, state__loss__more=torch.zeros(3)),
+    "without momentum": lambda partial: _signed(partial, state__optimizer={}),
+    "beyond the end": lambda partial: _signed(partial, progress__done=30),
+    "at another step": lambda partial: _signed(partial, state__step=16),
 }
 
 
@@ -122,7 +123,7 @@ DAMAGES = {
 def test_a_damaged_state_is_not_trusted_and_the_cell_says_so(kept, registry, capsys, damage):
     cell, partial = kept
     DAMAGES[damage](partial)
-    found = train.run(cell, registry, data_folder(), partial=train.Partial(partial.path, cell.key))
+    found = train.run(cell, registry, data_folder(), checkpointer=Checkpointer(partial.path, cell.key))
     assert found.record.flags == ("restarted",)
     assert "the kept state state.pt is not used: it" in capsys.readouterr().out
     assert not partial.path.is_file()
@@ -169,7 +170,7 @@ def test_half_written_states_are_swept_but_not_those_of_a_cell_that_another_run_
 
 def test_a_cell_shorter_than_a_minute_keeps_no_state(tmp_path, read_suite, registry):
     cell = plan(read_suite(SMALL))[0]
-    train.run(cell, registry, data_folder(), partial=train.Partial(tmp_path / "state.pt", cell.key))
+    train.run(cell, registry, data_folder(), checkpointer=Checkpointer(tmp_path / "state.pt", cell.key))
     assert list(tmp_path.iterdir()) == []
 
 

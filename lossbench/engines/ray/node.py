@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.core.errors import PluginError
-from lossbench.core.model import Cell, Spec
+from lossbench.core.model import Cell
 from lossbench.engines import scheduler
 from lossbench.engines.local import Local
 from lossbench.engines.protocol import Limits, Resources, Setting
 from lossbench.engines.servers import Servers
-from lossbench.plugins.registry import FOLDER, Kind, Registry
+from lossbench.plugins.registry import FOLDER, Registry
 from lossbench.store.records import Store
 
 POLL_SECONDS = 0.5  # between two looks at the state that a cell saves
@@ -186,10 +186,9 @@ def _stranger(cell: Cell, registry: Registry) -> str | None:
 
     A dataset is identified by its arrays, which the cell itself compares.
     """
-    named: list[tuple[Kind, Spec]] = [("backbone", cell.backbone), *(("loss", spec) for spec in cell.losses)]
-    for kind, spec in named:
+    for kind, spec in cell.plugins:
         try:
-            same = registry.find(kind, spec.name).identity(spec.options) == spec.source
+            same = registry.unchanged(kind, spec)
         except PluginError as error:
             return f"{error}; install the same plugins on all machines"
         if not same:
