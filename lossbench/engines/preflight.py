@@ -1,7 +1,7 @@
 """Before anything trains: is every plugin sound, and how long will it take?
 
 Both run in a process of their own, so a plugin that crashes or hangs harms nobody. `begin` is called with a description
-of each step, so that whoever watches the process can name the plugin that ended or blocked it.
+of each step, so that the parent process can name the plugin that ended or blocked it.
 """
 
 from __future__ import annotations

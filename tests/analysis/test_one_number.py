@@ -144,7 +144,7 @@ def test_ranks_and_their_groups_are_one_number(ranked):
         (dot,) = (line for line in ax.lines if line.get_label() == label)
         assert dot.get_xdata()[0] == pytest.approx(rank)
         assert table[label] == f"{rank:.2f}"
-    (bar,) = (line for line in ax.lines if line.get_label() == "not told apart")
+    (bar,) = (line for line in ax.lines if line.get_label() == "not different")
     assert (min(bar.get_xdata()), max(bar.get_xdata())) == pytest.approx(
         (min(stated["ranks"]["ranks"]) - 0.04, max(stated["ranks"]["ranks"]) + 0.04)
     )

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 import lossbench
 from lossbench.data import data_folder
 from lossbench.training.batches import Batches
-from lossbench.training.state import Trainee
+from lossbench.training.state import TrainState
 
 BATCH, STEPS, ROUNDS = 50, 20, 15
 
@@ -33,12 +33,12 @@ def timed(work, *arguments, **options) -> float:
     return time.perf_counter() - started
 
 
-def trainee(in_shape) -> Trainee:
+def trainee(in_shape) -> TrainState:
     torch.manual_seed(0)
     backbone = lossbench.create_backbone("cnn", in_shape, 64, channels=16)
     loss = lossbench.create_loss("softmax", 64, 10)
     optimizer = torch.optim.SGD([*backbone.parameters(), *loss.parameters()], lr=0.01, momentum=0.9)
-    return Trainee(backbone, loss, optimizer, width=64, classes=10)
+    return TrainState(backbone, loss, optimizer, width=64, classes=10)
 
 
 def loader(folder: Path) -> DataLoader:
