@@ -5,46 +5,56 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import SMALL
-from synthetic import Truth, analysed, common, noise, timing_record, write_run
+from synthetic import Truth, analysed, common, noise, write_run
 
 from lossbench.analysis.results import analyse
-from lossbench.plan.cells import plan
 from lossbench.report import figures
 from lossbench.report.blocks import Table
 from lossbench.report.output import data
-from lossbench.report.sections import sections
-from lossbench.store.records import Store
+from lossbench.report.sections import SECTIONS
 
 GAIN = {"softmax": 0, "w_softmax": 0.4, "center": 0.1, "hinge": -0.2}
 TIMES = {"softmax": 0.010, "w_softmax": 0.0101, "center": 0.0102, "hinge": 0.01015}
 KS = [3, 4, 5, 6, 7, 8]
 
 
+CLAIMS = """
+[[claim]]
+text = "Other losses are better"
+experiment = "digits"
+better = ["w_softmax", "center", "hinge"]
+than = "softmax"
+"""
+
+
 def truth(cell):
-    return Truth(90 + common(cell.seed) + GAIN[cell.loss.name] + noise(cell, 0.4), angle=40 + noise(cell, 5))
+    accuracy = 90 + common(cell.seed) + GAIN[cell.loss.name] + noise(cell, 0.4)
+    curve = tuple({"step": step, "loss": 1 / step + abs(noise(cell, 0.01)), "correct": 90 * step} for step in (20, 60))
+    return Truth(accuracy, angle=40 + noise(cell, 5), curve=curve)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory, read_suite):
-    """Four losses, two timed widths, ten seeds; each phase of a step has noise of its own."""
-    text = SMALL.replace('"w_softmax"]', '"w_softmax", "center", "hinge"]').replace("widths = [8]", "widths = [8, 16]")
-    suite = read_suite(text.replace("seeds = 2", "seeds = 10\ntiming = { rounds = 20 }"))
-    folder = write_run(suite, tmp_path_factory.mktemp("one") / "run", truth, times=TIMES)
+    """Four losses, three timed widths, ten seeds; each phase of a step has noise of its own; features at width 2."""
+    text = SMALL.replace('"w_softmax"]', '"w_softmax", "center", "hinge"]').replace("[8]", "[8, 16, 2]")
+    suite = read_suite(text.replace("seeds = 2", "seeds = 10\ntiming = { rounds = 20 }") + CLAIMS)
+    found = analyse([write_run(suite, tmp_path_factory.mktemp("one"), truth, times=TIMES)])
     rng = np.random.default_rng(1)
-    for cell in (cell for cell in plan(suite) if cell.kind == "timing"):
-        record = timing_record(cell, TIMES)
-        phases = {
-            label: {name: list(np.array(taken) * rng.uniform(0.5, 2, len(taken))) for name, taken in parts.items()}
-            for label, parts in record.timing["phases"].items()
-        }
-        Store(folder).write(replace(record, timing={**record.timing, "phases": phases}))
-    return analyse([folder])
+    frame = found.records.copy()
+    for timing in frame.loc[frame["kind"] == "timing", "timing"]:
+        for parts in timing["phases"].values():
+            parts |= {name: list(np.array(taken) * rng.uniform(0.5, 2, len(taken))) for name, taken in parts.items()}
+    kept = {"points": rng.normal(size=(30, 2)).tolist(), "labels": [n % 3 for n in range(30)], "weights": np.eye(3, 2)}
+    narrow = (frame["kind"] == "train") & (frame["width"] == 2)
+    planes = [kept if each else None for each in narrow]
+    return replace(found, records=frame.assign(features=planes))
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +69,14 @@ def ranked(read_suite):
 
 
 def files(results):
-    parts = sections(results)
+    """The sections without figures, report.json, and comparisons.csv."""
+    parts = [build(results) for build in SECTIONS]
     found = data.files(results, parts)
-    return parts, json.loads(found["report.json"]), pd.read_csv(io.BytesIO(found["comparisons.csv"]))
+    return parts, json.loads(found["report.json"]), csv(results, "comparisons")
+
+
+def csv(results, name):
+    return pd.read_csv(io.BytesIO(data.files(results, [])[f"{name}.csv"]))
 
 
 def rows(parts, slug, column):
@@ -72,8 +87,116 @@ def rows(parts, slug, column):
     ]
 
 
+def drawings(results):
+    slugs = dict.fromkeys([*figures.WHOLE, *figures.EACH])
+    return {drawing.name: drawing for slug in slugs for drawing in figures.of_section(results, slug)}
+
+
 def drawn(results, name):
-    return next(drawing for drawing in figures.gallery(results) if drawing.name == name).canvas.axes
+    return drawings(results)[name].canvas.axes
+
+
+def dots(axes, label, marker="o"):
+    """The x values of the marks of a loss, or of all losses for None."""
+    lines = [line for ax in axes for line in ax.lines if line.get_marker() == marker]
+    mine = [line for line in lines if label is None or line.get_label() == label]
+    return sorted(value for line in mine for value in np.atleast_1d(line.get_xdata()))
+
+
+def heights(axes, label):
+    """The y values of the error bars of a loss, from left to right."""
+    return [list(made.lines[0].get_ydata()) for ax in axes for made in ax.containers if made.get_label() == label]
+
+
+ELSEWHERE = {"pareto", "phases", "ranks", "angles"}  # have a test of their own
+HERE = {"claims", "differences", "step", "seeds", "learning", "pairs", "width", "classes", "features", "memory"}
+
+
+def test_every_kind_of_figure_is_compared(results, ranked):
+    kinds = {name.partition("-")[0] for name in [*drawings(results), *drawings(ranked)]}
+    assert kinds == HERE | ELSEWHERE
+
+
+def test_differences_and_step_times_are_those_of_the_csv(results):
+    frame = csv(results, "comparisons")
+    for name, metric, scale in (("differences", "accuracy", 1.0), ("step-time", "step_seconds", 0.01)):
+        axes = drawn(results, name)
+        for loss, group in frame[frame["metric"] == metric].groupby("loss"):
+            shift = 0.0 if metric == "accuracy" else 1.0
+            assert dots(axes, loss) == pytest.approx(sorted(shift + scale * group["delta"]))
+            ends = sorted(tuple(line.get_xdata()) for ax in axes for line in ax.lines if
+                          line.get_label() == loss and len(line.get_xdata()) == 2)  # fmt: skip
+            stated = sorted(zip(shift + scale * group["low"], shift + scale * group["high"], strict=True))
+            assert np.array(ends) == pytest.approx(np.array(stated))
+
+
+def test_seeds_and_their_means_are_those_of_the_csv(results):
+    frame = csv(results, "records").query("kind == 'train'")
+    axes = drawn(results, "seeds-digits")
+    for loss, group in frame.groupby("label"):
+        assert dots(axes, loss) == pytest.approx(sorted(group["accuracy"]))
+    means = frame.groupby(["width", "label"])["accuracy"].mean()
+    assert dots(axes, None, "D") == pytest.approx(sorted(means))
+
+
+def test_learning_curves_are_means_over_seeds_of_the_records(results):
+    frame = results.trained[results.trained["width"] == 16]
+    for ax, key, scale in zip(drawn(results, "learning-digits"), ("loss", "correct"), (1, 0.01), strict=True):
+        for loss in GAIN:
+            (line,) = (line for line in ax.lines if line.get_label() == loss)
+            curves = [[scale * point[key] for point in curve] for curve in frame[frame["label"] == loss]["curve"]]
+            assert list(line.get_ydata()) == pytest.approx(list(np.mean(curves, axis=0)))
+
+
+def test_pairs_are_paired_differences_of_the_csv(results):
+    mean = csv(results, "records").query("kind == 'train'").groupby("label")["accuracy"].mean()
+    ax = drawn(results, "pairs-digits")[0]
+    losses = [tick.get_text() for tick in ax.get_yticklabels()]
+    table = np.ma.filled(ax.collections[0].get_array(), np.nan).reshape(len(losses), -1)
+    for i, a in enumerate(losses):
+        for j, b in enumerate(losses):
+            assert np.isnan(table[i, j]) if i == j else table[i, j] == pytest.approx(mean[a] - mean[b])
+
+
+def test_curves_along_width_and_classes_are_those_of_the_json(results, ranked):
+    for found, name, axis in ((results, "width-digits", "width"), (ranked, "classes-digits", "classes")):
+        stated = sorted(files(found)[1]["main"], key=lambda row: row[axis])
+        axes = drawn(found, name)
+        for loss in GAIN:
+            mine = [row["accuracy"] for row in stated if row["loss"] == loss]
+            assert heights(axes, loss) == [pytest.approx(mine)]
+    (line,) = (line for line in drawn(results, "width-digits")[1].lines if line.get_label() == "FC layer")
+    assert list(1024 * line.get_ydata()) == pytest.approx([4 * width for width in (2, 8, 16)])
+
+
+def test_features_are_those_of_the_record(results):
+    kept = results.trained.query("width == 2").iloc[0]["features"]
+    points, labels = np.array(kept["points"]), np.array(kept["labels"])
+    for ax in drawn(results, "features-digits"):
+        for number in range(3):
+            (line,) = (line for line in ax.lines if line.get_label() == str(number))
+            assert np.array(line.get_xydata()) == pytest.approx(points[labels == number])
+
+
+def test_memory_is_that_of_the_json(results):
+    main = [row for row in files(results)[1]["main"] if row["n"]]
+    ledger, peak = drawn(results, "memory-digits")
+    unit, peak_unit = (
+        1024.0 ** ["B", "KiB", "MiB", "GiB"].index(ax.get_xlabel().rpartition(" ")[2]) for ax in (ledger, peak)
+    )
+    bars = {made.get_label(): [unit * bar.get_width() for bar in made] for made in ledger.containers}
+    for column, cause in (("bytes_fc", "FC layer"), ("bytes_classifier", "class weights")):
+        assert bars[cause] == pytest.approx([row[column] for row in main])
+    for loss in GAIN:
+        shown = [peak_unit * line.get_xdata()[0] for line in peak.lines if line.get_label() == loss]
+        assert shown == pytest.approx([row["bytes_peak"] for row in main if row["loss"] == loss])
+
+
+def test_marks_of_claims_are_the_verdicts_of_the_csv(results):
+    (ax,) = drawn(results, "claims")
+    words = ("supported", "contradicted", "undecided", "not run")
+    shown = Counter(line.get_label() for line in ax.lines if line.get_label() in words)
+    assert shown == Counter(csv(results, "claims")["verdict"])
 
 
 def test_the_chance_of_the_front_is_one_number(results):
