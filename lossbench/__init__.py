@@ -11,13 +11,14 @@ Importing the package imports none of torch, pandas or pydantic; the functions d
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lossbench.api import create_backbone, create_loss, load_dataset, load_records, run
+    from lossbench.api import Event, RunResult, create_backbone, create_loss, load_dataset, load_records, run
 
-__all__ = ["create_backbone", "create_loss", "load_dataset", "load_records", "run"]
+__all__ = ["Event", "RunResult", "create_backbone", "create_loss", "load_dataset", "load_records", "run"]
 
 try:
     __version__ = version("lossbench")
@@ -27,9 +28,7 @@ except PackageNotFoundError:  # a checkout that was never installed
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from lossbench import api
-
-        return getattr(api, name)
+        return getattr(import_module("lossbench.api"), name)
     raise AttributeError(f"module 'lossbench' has no attribute {name!r}")
 
 

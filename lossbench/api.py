@@ -1,99 +1,116 @@
-"""What `import lossbench` offers. Heavy modules are imported where they are needed."""
+"""The Python interface. Heavy modules are imported where they are needed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lossbench.core.errors import DataError, LossbenchError, RunError, StoreError, SuiteError, nearest
+from lossbench import engines
+from lossbench.core.errors import DataError, SuiteError
 from lossbench.core.model import Cell
 from lossbench.data import load_dataset
-from lossbench.engines import available_cores
-from lossbench.plan.job import Job, prepare, shorter_profiles, with_data
-from lossbench.plugins.registry import Registry
+from lossbench.engines import available_cores, scheduler
+from lossbench.engines.protocol import Engine, Limits, Resources, Setting
+from lossbench.engines.scheduler import Event
+from lossbench.engines.servers import Servers
+from lossbench.plan import job
+from lossbench.plan.cells import training_steps
+from lossbench.plan.job import Job
+from lossbench.plan.selection import Selection
+from lossbench.plugins.create import create_backbone, create_loss
 from lossbench.report import check_folder, write
 from lossbench.store.records import Store, load_records, tabulated
 from lossbench.suite.claims import of_angles
-from lossbench.suite.settings import waiting, without_setting
+from lossbench.suite.settings import notices
+from lossbench.suite.source import SuiteLike
 
 if TYPE_CHECKING:
     import pandas
-    from torch import nn
 
     from lossbench.data.cache import Progress
     from lossbench.data.download.fetch import Progress as Transfer
     from lossbench.data.download.supply import Download
-    from lossbench.engines.local import Event
-    from lossbench.engines.servers import Servers
     from lossbench.plan.choose import Choice
     from lossbench.plan.forecast import Forecast
     from lossbench.report import Report
 
-__all__ = ["Job", "create_backbone", "create_loss", "load_dataset", "load_records", "prepare", "run", "with_data"]
+__all__ = [
+    "Event",
+    "Job",
+    "RunResult",
+    "create_backbone",
+    "create_loss",
+    "load_dataset",
+    "load_records",
+    "prepare",
+    "run",
+]
 
-FORECAST_STEPS = 50_000  # from here on a run says first how long it will take
+FORECAST_STEPS = 50_000  # longer runs begin with a forecast
 HOUR = 3600
 
 RETRIED = ("failed", "oom", "timeout")  # a diverged cell is a result: it would diverge again
 
 
-def create_loss(name: str, features: int, classes: int, **options: Any) -> nn.Module:
-    """A loss by name, for `features`-dimensional features (M) and `classes` classes (C).
-
-    `loss(features, labels)` (B×M, B) is the training loss, `loss.logits(features)` (B×C) the margin-free scores. After
-    every optimizer step call `loss.advance()` where the loss has it (λ schedules, centres).
-    """
-    plugin = Registry().find("loss", name)
-    loss: nn.Module = plugin.load()(features, classes, **plugin.parse_options(options))
-    return loss
-
-
-def create_backbone(name: str, in_shape: tuple[int, int, int], width: int, **options: Any) -> nn.Module:
-    """A backbone by name: images (B, *in_shape) with in_shape = (channels, height, width) → features (B, `width`)."""
-    plugin = Registry().find("backbone", name)
-    backbone: nn.Module = plugin.load()(tuple(in_shape), width, **plugin.parse_options(options))
-    return backbone
-
-
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended: the run folder, the statuses of its cells, its report."""
+    """The outcome of a run: its folder, the statuses of its cells, its report."""
 
     folder: Path
-    statuses: dict[str, str]
-    unfinished: list[tuple[Cell, str]]  # cells without a `done` record, with their status
-    missing: Mapping[str, str]  # experiments that were not run, as their data is not here
+    statuses: dict[str, str]  # by key; "missing": no record
+    unfinished: list[tuple[Cell, str]]  # cells that did not finish, with their status
+    missing: Mapping[str, str]  # experiments that were not run because their data is unavailable → why
     report: Report | None
-    cells: list[Cell]  # all that the suite means, as this run planned them
-    note: str = ""  # of the suite's profile: what a reader must know first
+    cells: list[Cell]  # the whole suite, as this run planned it
+    note: str = ""  # the profile's note
 
     @property
     def records(self) -> pandas.DataFrame:
-        """The records of this run's own cells, as `load_records` gives them."""
+        """The records of this run's cells, as `load_records` gives them."""
         return tabulated(self.cells, Store(self.folder).scan()[0])
+
+
+def prepare(
+    suite: SuiteLike,
+    *,
+    profile: str | None = None,
+    data: str | os.PathLike[str] | None = None,
+    plugins: Sequence[str | os.PathLike[str]] = (),
+    fetch: bool = True,
+) -> Job:
+    """Read and plan a suite without training anything."""
+    return job.prepare(suite, Selection(profile=profile, data=data, plugins=plugins, fetch=fetch))
 
 
 def predict(job: Job, cells: list[Cell], jobs: int | None = None, servers: Servers | None = None) -> Forecast:
     """How long these cells will take, from a few real steps of every kind among them."""
-    from lossbench.engines import local
-    from lossbench.engines.servers import serving
     from lossbench.plan.forecast import forecast, kinds
 
     known = job.measurable(cells)
-    with serving(job.registry) if servers is None else contextlib.nullcontext(servers) as started:
-        costs = local.probe(started, kinds(known), job.registry, job.data) if known else []
+    with contextlib.closing(Servers(job.registry)) if servers is None else contextlib.nullcontext(servers) as started:
+        costs = started.probe(kinds(known), job.data) if known else []
     return forecast(cells, costs, jobs or available_cores())
 
 
 def run(
-    suite: str | os.PathLike[str],
+    suite: SuiteLike,
     *,
+    profile: str | None = None,
+    losses: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    backbones: Sequence[str] = (),
+    widths: Sequence[int] = (),
+    seeds: Sequence[int] = (),
+    shard: str | None = None,
+    data: str | os.PathLike[str] | None = None,
+    plugins: Sequence[str | os.PathLike[str]] = (),
+    fetch: bool = True,
     out: str | os.PathLike[str] | None = None,
     reports: str | os.PathLike[str] | None = "reports",
     jobs: int | None = None,
@@ -103,7 +120,6 @@ def run(
     force: bool = False,
     retry_failed: bool = False,
     fail_fast: bool = False,
-    fetch: bool = True,
     engine: Literal["local", "ray"] = "local",
     address: str | None = None,
     cpus_per_cell: float | None = None,
@@ -113,102 +129,134 @@ def run(
     notify: Callable[[str], None] = lambda text: None,
     on_prepare: Progress = lambda name, done, total: None,
     on_fetch: Callable[[], AbstractContextManager[Transfer | None]] = contextlib.nullcontext,
-    **selection: Any,
 ) -> RunResult:
-    """Train what is missing of a suite in `out` (default runs/<name>) and write its report to `reports` (None: none).
+    """Train the cells of a suite that have no record yet, and write its report.
 
-    `selection` is what `prepare` takes: profile, data, plugins, and the filters losses, datasets, backbones, widths,
-    seeds, and shard (a part of a suite writes no report). `timeout` is in seconds a cell, `memory` in bytes; cells keep
-    their state every `checkpoint` seconds. With `fetch`, missing datasets that have a known publisher are downloaded
-    first. With `engine` "ray" cells run on the Ray cluster at `address` (default: $RAY_ADDRESS, else one that is
-    started here), each with so many CPUs (default: its threads) and GPUs.
+    What to run:
+        suite       a path, the name of a built-in suite, or a dict with the keys of a suite file
+        profile     another scale of the suite; "none" for no profile (default: the first of its `auto` that can run)
+        losses, datasets, backbones, widths, seeds      only these; losses as `name` or `name[option=value]`
+        shard       "I/N": only shard I of N, balanced by training steps; writes no report
+        data        the folder with the datasets (default: $LOSSBENCH_DATA, else the user's cache)
+        plugins     folders with losses/, backbones/ or datasets/
+        fetch       download missing datasets whose publisher is known
+        force       train all selected cells again, even finished ones
+        retry_failed    train only cells that failed or ran out of memory or time
+        fail_fast   start no new cell after the first that does not finish
+
+    Where and how:
+        out         the run folder (default: runs/<suite name>)
+        reports     the folder for the report; None writes none
+        jobs        cells at a time (default: the number of cores)
+        timeout, memory     seconds and bytes per cell; a cell that exceeds one is killed
+        checkpoint  seconds between saved states of a running cell
+        engine      "local", or "ray" for the Ray cluster at `address` (default: $RAY_ADDRESS, else a new local one)
+        cpus_per_cell, gpus_per_cell    what Ray reserves per cell (default: its threads, no GPU)
+
+    Progress:
+        on_event    called with an `Event` whenever a cell starts or ends
+        on_start    called with the job and the cells to train
+        notify      called with sentences for people
+        on_prepare, on_fetch    follow datasets that are being prepared or downloaded
     """
-    _check_engine(engine, address)
-    if selection.get("shard"):
+    chosen = engines.create(engine, Resources(jobs, address, cpus_per_cell, gpus_per_cell))
+    chosen.check()
+    if shard:
         reports = None
     if reports is not None:
         check_folder(reports)
     said = _FirstLine(notify, on_prepare)
-    job = prepare(
+    planned = job.prepare(
         suite,
-        fetch=fetch,
-        gpu=gpus_per_cell > 0 if engine == "ray" else None,
+        Selection(profile, data, plugins, losses, datasets, backbones, widths, seeds, shard, fetch),
+        gpu=chosen.gpu,
         get=partial(_get, notify, on_fetch),
         on_choice=said.choice,
         progress=said.prepared,
-        **selection,
     )
-    said.ready(job)
-    store = Store(out or Path("runs") / job.suite.outline.name)
+    said.ready(planned)
+    store = Store(out or Path("runs") / planned.suite.info.name)
     records = _sound_records(store, said.say)
+    setting = Setting(
+        store,
+        planned.registry,
+        planned.data,
+        Servers(planned.registry),
+        Limits(timeout, memory, checkpoint),
+        data_given=bool(data),
+        notify=said.say,
+    )
 
-    def execute(job: Job, todo: list[Cell]) -> None:
-        redo = frozenset(cell.key for cell in todo if cell.key in records)
-        asked = {"cpus": cpus_per_cell, "gpus": gpus_per_cell, "memory": memory, "jobs": jobs}
-        how = {"on_event": _telling(on_event, notify), "timeout": timeout, "memory": memory, "checkpoint": checkpoint}
-        with said.anyway(job), _engine(engine, job, todo, address, said.say, asked, timeout) as started:
-            steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
-            if steps > FORECAST_STEPS or said.waits:
-                expects = predict(job, [*todo, *job.following()], started.size, started.servers)
-                said.expected(job, _opening(suite, job, expects))
+    def train(job: Job, todo: list[Cell]) -> None:
+        rules = scheduler.Rules(timeout, fail_fast, redo=frozenset(cell.key for cell in todo if cell.key in records))
+        with said.anyway(job), _opened(chosen, job, todo, setting):
+            if said.waits or training_steps(todo) > FORECAST_STEPS:
+                expects = predict(job, [*todo, *job.following()], chosen.size(), setting.servers)
+                said.expected(job, _opening(job, expects))
             store.prepare(job.suite, job.cells)
             store.sweep_staging()
             on_start(job, todo)
-            started.execute(todo, store, redo=redo, fail_fast=fail_fast, data_given=bool(selection.get("data")), **how)
+            scheduler.execute(todo, chosen, store, rules, _with_notices(on_event, notify), notify)
 
-    first = job if force else job.tuned(records)  # forced trials may choose otherwise than those that are there
-    todo = _to_do(first.chosen, records, force=force, retry_failed=retry_failed)
-    if todo:
-        execute(first, todo)
+    # The defaults, the trials, and the tuned cells that earlier trials decided. Forced trials may decide otherwise.
+    first = planned if force else planned.tuned(records)
+    if todo := _to_do(first.chosen, records, force=force, retry_failed=retry_failed):
+        train(first, todo)
     else:
-        said.expected(job, "")
+        said.expected(first, "")
         store.prepare(first.suite, first.cells)
-        on_start(first, todo)
+        on_start(first, [])
     records, _ = store.scan()
-    job = job.tuned(records)
-    for sentence in (*without_setting(job.cells, records), *waiting(job.cells, records)):
+
+    # The tuned cells that these trials decided.
+    last = planned.tuned(records)
+    for sentence in notices(last.cells, records):
         notify(sentence)
-    if job.cells != first.cells:
+    if last.cells != first.cells:
         known = {cell.key for cell in first.chosen}
-        more = [cell for cell in job.chosen if cell.key not in known]
-        todo = _to_do(more, records, force=force, retry_failed=False)  # what the retried trials chose has no record yet
-        if todo and not (fail_fast and _stopped(first.chosen, records)):
-            execute(job, todo)
+        more = [cell for cell in last.chosen if cell.key not in known and (force or cell.key not in records)]
+        if more and not (fail_fast and _stopped(first.chosen, records)):
+            train(last, more)
             records, _ = store.scan()
         else:
-            store.prepare(job.suite, job.cells)
-    statuses = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in job.chosen}
-    unfinished = [(cell, statuses[cell.key]) for cell in job.chosen if not finished(cell, statuses[cell.key])]
+            store.prepare(last.suite, last.cells)
+
     report = None
     if reports is not None:
         report = write([store.root], reports, plans=store.prepared and [store.prepared])
-    outline = job.suite.outline
-    return RunResult(store.root, statuses, unfinished, outline.missing, report, job.cells, outline.note)
+    return _result(store, last, records, report)
+
+
+def _result(store: Store, job: Job, records: Mapping[str, Any], report: Report | None) -> RunResult:
+    statuses = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in job.chosen}
+    unfinished = [(cell, statuses[cell.key]) for cell in job.chosen if not finished(cell, statuses[cell.key])]
+    info = job.suite.info
+    return RunResult(store.root, statuses, unfinished, info.missing, report, job.cells, info.note)
 
 
 def _sound_records(store: Store, say: Callable[[str], None]) -> dict[str, Any]:
-    """The records that can be trusted; what cannot be is set aside, with a word."""
+    """The records that can be trusted; damaged ones are set aside with a notice."""
     records, damaged = store.scan()
     for name, why in damaged.items():
-        with store.claim(name) as ours:  # another run may be making it anew right now
+        with store.claim(name) as ours:  # another run may be writing it right now
             if ours and store.read(name) is None:
                 say(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
     return records
 
 
-def _telling(on_event: Callable[[Event], None], notify: Callable[[str], None]) -> Callable[[Event], None]:
-    """`on_event`, which also lets people know of cells that began anew."""
+def _with_notices(on_event: Callable[[Event], None], notify: Callable[[str], None]) -> Callable[[Event], None]:
+    """`on_event`, with a notice for cells that were trained from the beginning again."""
 
     def tell(event: Event) -> None:
         if event.kind == "ended" and event.record and "restarted" in event.record["flags"]:
-            notify(f"{event.cell.title}: its kept state was damaged, so it was trained from the beginning")
+            notify(f"{event.cell.title}: its saved state was damaged, so it was trained from the beginning")
         on_event(event)
 
     return tell
 
 
 class _FirstLine:
-    """Where a profile was chosen, the first line says which, why and for how long: until it can, the rest waits."""
+    """If a profile was chosen, the first line says which, why and how long it takes; other messages wait for it."""
 
     def __init__(self, notify: Callable[[str], None], on_prepare: Progress) -> None:
         self.waits = False
@@ -216,20 +264,20 @@ class _FirstLine:
         self._later: list[Callable[[], None]] = []
 
     def choice(self, choice: Choice | None, fetching: str) -> None:
-        """A profile was chosen; nothing waits for downloads, which may take long and are told of at once."""
+        """A profile was chosen; downloads, which may take long, are announced at once."""
         if fetching:
             self._notify(fetching)
         self.waits = choice is not None
 
     def prepared(self, name: str, done: int, total: int) -> None:
-        """So many images of a dataset are prepared; that all are is a line of its own."""
+        """Progress of a dataset's preparation; its last message waits, as it is a line of its own."""
         if self.waits and done == total:
             self._later.append(lambda: self._on_prepare(name, done, total))
         else:
             self._on_prepare(name, done, total)
 
     def ready(self, job: Job) -> None:
-        """The job is known: the note of a profile that was asked for, and what cannot be run."""
+        """The job is known: the note of a given profile, and the experiments that cannot run."""
         for sentence in (*([] if self.waits else filter(None, [job.opening()])), *job.not_run()):
             self.say(sentence)
 
@@ -240,7 +288,7 @@ class _FirstLine:
             self._notify(text)
 
     def expected(self, job: Job, told: str) -> None:
-        """How long it will take is known: the first line is said, and all that waited for it."""
+        """The forecast is known: say the first line and everything that waited for it."""
         if line := job.opening(told) if self.waits else told:
             self._notify(line)
         self.waits = False
@@ -249,7 +297,7 @@ class _FirstLine:
 
     @contextlib.contextmanager
     def anyway(self, job: Job) -> Iterator[None]:
-        """Whatever ends this block, the first line was said."""
+        """However this block ends, the first line has been said."""
         try:
             yield
         finally:
@@ -262,7 +310,7 @@ def _get(
     download: Download,
     folder: Path,
 ) -> None:
-    """Fetch one dataset: announced, watched, and if it fails, told in one sentence."""
+    """Download one dataset, with notices."""
     from lossbench.data.download import fetch
 
     notify(f"fetching {download}")
@@ -274,83 +322,27 @@ def _get(
         raise
 
 
-@dataclass(frozen=True)
-class _Engine:
-    """Where cells will run: preloaded processes here and, if asked for, a Ray cluster."""
-
-    job: Job
-    servers: Servers
-    cluster: Any  # None: this machine
-    jobs: int | None
-
-    @property
-    def size(self) -> int:
-        """How many cells run at once."""
-        return self.jobs or (self.cluster.size() if self.cluster else available_cores())
-
-    def execute(self, todo: list[Cell], store: Store, *, data_given: bool, **how: Any) -> None:
-        from lossbench.engines import local
-        from lossbench.engines.ray import engine as ray
-
-        how |= {"registry": self.job.registry, "data": self.job.data}
-        try:
-            if self.cluster:
-                ray.execute(todo, store, self.cluster, jobs=self.jobs, data_given=data_given, **how)
-            else:
-                local.execute(todo, store, self.servers, jobs=self.size, **how)
-        except StoreError as error:
-            raise RunError(str(error)) from error
-
-
 @contextlib.contextmanager
-def _engine(
-    name: str,
-    job: Job,
-    todo: list[Cell],
-    address: str | None,
-    notify: Callable[[str], None],
-    asked: dict[str, Any],
-    timeout: float | None,
-) -> Iterator[_Engine]:
-    """The engine for these cells, started; SuiteError when a plugin of theirs is not sound."""
-    from lossbench.engines import local
-    from lossbench.engines.ray import engine as ray
-    from lossbench.engines.servers import serving
-
-    with contextlib.ExitStack() as engines:
-        if name == "local":
-            local.gpu_places(todo)
-        on_ray = ray.connected(address, todo, notify=notify, **asked)
-        cluster = engines.enter_context(on_ray) if name == "ray" else None
-        servers = engines.enter_context(serving(job.registry))
-        needed = of_angles(job.suite.outline.claims, [spec for cell in todo for spec in cell.losses])
-        limit = max(local.STEP_SECONDS, timeout or 0)
-        if problems := local.preflight(servers, todo, job.registry, job.data, needed, limit):
+def _opened(engine: Engine, job: Job, todo: list[Cell], setting: Setting) -> Iterator[None]:
+    """An engine that is ready for these cells; SuiteError when one of their plugins is not sound."""
+    with contextlib.closing(setting.servers) as servers, engine.open(todo, setting):
+        needed = of_angles(job.suite.info.claims, [spec for cell in todo for spec in cell.losses])
+        if problems := servers.preflight(todo, setting.data, needed, setting.limits.timeout or 0):
             raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
-        yield _Engine(job, servers, cluster, asked["jobs"])
+        yield
 
 
 def finished(cell: Cell, status: str) -> bool:
-    """Whether a cell came to what it was planned for. A trial that diverged did: such a setting is not chosen."""
+    """Whether a cell needs no further attempt. A trial that diverged is finished: its setting is not chosen."""
     return status == "done" or (cell.kind == "trial" and status == "diverged")
 
 
-def _check_engine(engine: str, address: str | None) -> None:
-    """Refuse an engine that is not there before anything else is done."""
-    from lossbench.engines.ray import engine as ray
-
-    if engine == "ray":
-        ray.check(address)
-    elif engine != "local":
-        raise LossbenchError(f"there is no engine '{engine}'; {nearest(engine, ('local', 'ray'))}")
-
-
-def _opening(suite: str | os.PathLike[str], job: Job, expected: Forecast) -> str:
-    """How long it will take; beyond an hour, what would take less."""
+def _opening(job: Job, expected: Forecast) -> str:
+    """How long the run will take; for more than an hour, the shorter profiles."""
     from lossbench.plan.forecast import in_words
 
     told = f"this will take {in_words(expected)}"
-    if expected.seconds > HOUR and (shorter := shorter_profiles(suite, job)):
+    if expected.seconds > HOUR and (shorter := job.shorter_profiles()):
         told += "; shorter: " + ", ".join(f"--profile {name}" for name in shorter)
     return told
 
@@ -364,5 +356,5 @@ def _to_do(cells: list[Cell], records: dict[str, Any], *, force: bool, retry_fai
 
 
 def _stopped(cells: list[Cell], records: Mapping[str, Any]) -> bool:
-    """Whether a run that fails fast has met a cell that did not finish."""
+    """Whether a cell did not finish, which ends a run with `fail_fast`."""
     return not all(cell.key in records and finished(cell, records[cell.key]["status"]) for cell in cells)

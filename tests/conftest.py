@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lossbench import api, data
+from lossbench import data
 from lossbench.core.model import Suite
+from lossbench.plan.job import with_data
 from lossbench.plugins.registry import Registry
 from lossbench.suite import reading as suite
 
@@ -42,7 +43,7 @@ LONGEST = (
     "test_ray",
     "test_kills",
     "test_resume",
-    "test_readme",
+    "test_docs_run",
     "test_engine",
     "test_cli",
     "test_html",
@@ -68,7 +69,7 @@ def read_suite(registry: Registry) -> Callable[..., Suite]:
             return data.count_classes(spec.name, dict(spec.options), plugins)
 
         parsed = suite.parse(text, "suite.toml", plugins, count, profile)
-        return api.with_data(parsed, plugins, data.data_folder())
+        return with_data(parsed, plugins, data.data_folder())
 
     return read
 

@@ -29,7 +29,7 @@ from lossbench.analysis.points import (
 )
 from lossbench.core.errors import StoreError
 from lossbench.core.geometry import minimum_width
-from lossbench.core.model import GEOMETRY, Cell, Outline
+from lossbench.core.model import GEOMETRY, Cell, SuiteInfo
 from lossbench.plugins.metrics import COMPARED, METRICS, SCORES, columns
 from lossbench.store.records import Plan, Store, tabulated
 
@@ -56,7 +56,7 @@ COMPARISON_COLUMNS = [
 class Results:
     """Everything the report says, before it is put into words."""
 
-    outline: Outline
+    outline: SuiteInfo
     runs: tuple[str, ...]
     cells: tuple[Cell, ...]
     records: pd.DataFrame  # one row a planned cell with a record
@@ -312,7 +312,7 @@ def analyse(runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None
         raise StoreError(f"these runs are of different suites ({', '.join(names)}); report them one by one")
     merged = {(cell.experiment, cell.label, cell.key): cell for group in cells for cell in group}
     trained = (cell for cell in merged.values() if cell.kind != "warm")  # trials have warm starts of their own
-    places = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed) for cell in trained)
+    places = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed, cell.trial) for cell in trained)
     if twice := next((place for place, count in places.items() if count > 1), None):
         raise StoreError(
             f"these runs have different cells for {twice[1]} of experiment '{twice[0]}' (another profile or version of "

@@ -8,7 +8,8 @@ import pandas as pd
 
 from lossbench import stats
 from lossbench.analysis.points import POINT, contrast
-from lossbench.suite.settings import Place, Trial, complete, tried, winner
+from lossbench.core.point import Point
+from lossbench.suite.settings import Trial, complete, tried, winner
 
 if TYPE_CHECKING:
     from lossbench.analysis.results import Results
@@ -38,7 +39,7 @@ def _rows(results: Results, budget: Budget) -> list[dict[str, Any]]:
     trials = tried(results.cells, records)
     rows = []
     for point, label in _planned(results):
-        mine = trials.get(Place(point["experiment"], point["dataset"], point["width"], label))
+        mine = trials.get((Point(point), label))
         if mine is None:
             continue
         best = winner(mine) if complete(mine) else None

@@ -1,18 +1,18 @@
-"""The command line: what may be asked. `screen` prints the answers. Heavy imports are inside commands, so that
-`--help` is instant.
-"""
+"""The commands; `screen` prints their results. Heavy imports are inside commands, so that `--help` is instant."""
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,13 +23,16 @@ from lossbench.cli.engines import engine_of, engine_options
 from lossbench.cli.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
 from lossbench.core.errors import ClusterLostError, LossbenchError, RunError
 
+if TYPE_CHECKING:
+    from lossbench.plan.selection import Selection
+
 
 def main() -> None:
     """Entry point: errors that a user can act on become one sentence and exit code 2."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill stops as cleanly as Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops as cleanly as Ctrl-C
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names of files may be no Unicode
+            stream.reconfigure(errors="backslashreplace")  # file names need not be valid Unicode
     try:
         code = cli.main(prog_name="lossbench", standalone_mode=False)
     except click.ClickException as error:
@@ -39,12 +42,12 @@ def main() -> None:
         code = WRONG
     except ClusterLostError as error:
         screen.echo(f"lossbench: {error}", err=True)
-        os._exit(UNFINISHED)  # without its daemons the core of Ray crashes when Python ends as usual
+        os._exit(UNFINISHED)  # without its daemons, Ray crashes at a normal exit
     except LossbenchError as error:
         screen.echo(f"lossbench: {error}", err=True)
         code = UNFINISHED if isinstance(error, RunError) else WRONG
     except (KeyboardInterrupt, click.Abort):
-        screen.echo("lossbench: stopped; finished cells are kept, the same command goes on from here", err=True)
+        screen.echo("lossbench: stopped; finished cells are kept, the same command continues from here", err=True)
         code = INTERRUPTED
     except BrokenPipeError:  # `lossbench list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -63,15 +66,15 @@ def cli() -> None:
     """Which margin loss, at which FC width, is really better, and what does it cost?
 
     \b
-    lossbench run quick                 train what is missing, write reports/summary.md
-    lossbench plan quick                what would be trained
+    lossbench run quick                 run a suite and write reports/summary.md
+    lossbench plan quick                show what would be trained
     lossbench report quick              write the report again from the records
-    lossbench compare before after      two runs of a suite: what an edit changed
-    lossbench list losses               the losses there are
-    lossbench info loss w_softmax       one of them, with its options
-    lossbench check                     do they keep the contract of a loss?
-    lossbench new loss my_loss          write losses/my_loss.py, ready to be changed
-    lossbench data list                 the datasets: which are here, how to have the others
+    lossbench compare before after      compare two runs of a suite
+    lossbench list losses               list the available losses
+    lossbench info loss w_softmax       show a loss and its options
+    lossbench check                     check that losses follow the plugin contract
+    lossbench new loss my_loss          write losses/my_loss.py, a working template
+    lossbench data list                 list datasets and how to get missing ones
     """
 
 
@@ -84,22 +87,43 @@ def _together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-selecting = _together(
+plugins_option = click.option(
+    "--plugins", multiple=True, metavar="DIR", help="Also look for plugins in DIR/losses, DIR/backbones, DIR/datasets."
+)
+_selection_options = _together(
     click.option("-l", "--loss", "losses", multiple=True, metavar="NAME[option=value]", help="Only these losses."),
     click.option("-d", "--dataset", "datasets", multiple=True, metavar="NAME", help="Only these datasets."),
     click.option("-b", "--backbone", "backbones", multiple=True, metavar="NAME", help="Only these backbones."),
-    click.option("-w", "--width", "widths", multiple=True, type=click.IntRange(min=1), help="Only these FC widths."),
-    click.option("--seed", "seeds", multiple=True, type=click.IntRange(min=0), help="Only these seeds."),
-    click.option("--shard", metavar="I/N", help="Only part I of N: as good as equal parts, for job arrays."),
+    click.option(
+        "-w", "--width", "widths", multiple=True, type=click.IntRange(min=1), metavar="M", help="Only these widths."
+    ),
+    click.option("--seed", "seeds", multiple=True, type=click.IntRange(min=0), metavar="N", help="Only these seeds."),
+    click.option("--shard", metavar="I/N", help="Run shard I of N (balanced by training steps)."),
     click.option(
         "--profile",
         metavar="NAME",
-        help="A profile of the suite: another scale [the first of its 'auto' that can run here]; none: no profile.",
+        help="Run the suite at another scale; 'none' for no profile [the first of its 'auto' that can run here].",
     ),
     click.option("--no-fetch", is_flag=True, help="Do not download missing datasets."),
-    click.option("--data", metavar="DIR", help="Where datasets lie [$LOSSBENCH_DATA, else the user's cache]."),
-    click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/."),
+    click.option("--data", metavar="DIR", help="The dataset folder [$LOSSBENCH_DATA, else the user's cache]."),
+    plugins_option,
 )
+
+
+def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose what of a suite to run, passed to the command as one `selection`."""
+
+    @functools.wraps(command)
+    def wrapped(*, no_fetch: bool, **options: Any) -> Any:
+        from lossbench.plan.selection import Selection
+
+        mine = {field.name: options.pop(field.name) for field in fields(Selection) if field.name in options}
+        return command(selection=Selection(fetch=not no_fetch, **mine), **options)
+
+    decorated: Callable[..., Any] = _selection_options(wrapped)
+    return decorated
+
+
 out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<suite name>].")
 
 
@@ -107,18 +131,18 @@ out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<su
 @click.argument("suite")
 @selecting
 @engine_options
-@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Cells at a time [the number of cores].")
-@click.option("--timeout", metavar="10m", help="Kill a cell that takes longer (s, m or h).")
-@click.option("--memory", metavar="4GiB", help="Kill a cell that holds more (KiB, MiB or GiB).")
-@click.option("--checkpoint", metavar="1m", default="1m", show_default=True, help="Keep the state of cells this often.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Cells at a time [the number of cores].")
+@click.option("--timeout", metavar="10m", help="Kill a cell that runs longer (s, m or h).")
+@click.option("--memory", metavar="4GiB", help="Kill a cell that uses more memory (KiB, MiB or GiB).")
+@click.option("--checkpoint", metavar="1m", default="1m", show_default=True, help="Save running cells this often.")
 @out_option
-@click.option("--reports", metavar="DIR", default="reports", show_default=True, help="Where the report goes.")
+@click.option("--reports", metavar="DIR", default="reports", show_default=True, help="The folder for the report.")
 @click.option("--no-report", is_flag=True, help="Write no report.")
-@click.option("-f", "--force", is_flag=True, help="Train the chosen cells again, even those that are done.")
-@click.option("--retry-failed", is_flag=True, help="Train again what failed, ran out of memory or time; nothing else.")
-@click.option("--fail-fast", is_flag=True, help="Start nothing new after the first cell that does not finish.")
-@click.option("-n", "--dry-run", is_flag=True, help="Show what would be trained, as `lossbench plan` does.")
-@click.option("-q", "--quiet", is_flag=True, help="Print problems and nothing else.")
+@click.option("-f", "--force", is_flag=True, help="Train all selected cells again, even finished ones.")
+@click.option("--retry-failed", is_flag=True, help="Train only cells that failed or ran out of memory or time.")
+@click.option("--fail-fast", is_flag=True, help="Start no new cell after the first that does not finish.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be trained, like `lossbench plan`.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only problems.")
 def run(
     suite: str,
     jobs: int | None,
@@ -133,18 +157,20 @@ def run(
     fail_fast: bool,
     dry_run: bool,
     quiet: bool,
-    **selection: Any,
+    selection: Selection,
+    **engine: Any,
 ) -> int:
-    """Train what is missing of SUITE (a file, or the name of a built-in suite), then write its report.
+    """Run a suite and write its report.
 
-    Exit code 0: every cell is done. 1: some cell did not finish. 2: the request is wrong and nothing ran.
+    Trains the cells of SUITE (a file, or the name of a built-in suite) that have no record yet.
+
+    Exit code 0: every cell is done. 1: a cell did not finish. 2: the request is wrong and nothing ran.
     """
     from lossbench import api
     from lossbench.cli import progress
 
     seconds, every, most = _seconds(timeout), _seconds(checkpoint, "--checkpoint"), _bytes(memory)
-    engine = engine_of(selection)
-    selection["fetch"] = not selection.pop("no_fetch")
+    engine = engine_of(engine)
     if force and retry_failed:
         raise click.UsageError("--force and --retry-failed exclude each other.")
     if dry_run:
@@ -168,7 +194,7 @@ def run(
             on_prepare=watch.prepare,
             on_fetch=partial(cli_data.watching, terminal=sys.stderr.isatty(), quiet=quiet),
             **engine,
-            **selection,
+            **vars(selection),
         )
     if not quiet:
         screen.show_result(result)
@@ -179,18 +205,20 @@ def run(
 @click.argument("suite")
 @selecting
 @out_option
-@click.option("--no-forecast", is_flag=True, help="Do not measure a few steps to tell how long it will take.")
-def plan(suite: str, out: str | None, no_forecast: bool, **selection: Any) -> None:
-    """Show the cells that SUITE means, which of them are done, and how long the others will take. Trains nothing."""
-    selection["fetch"] = not selection.pop("no_fetch")
+@click.option("--no-forecast", is_flag=True, help="Do not time a few steps to predict how long it will take.")
+def plan(suite: str, out: str | None, no_forecast: bool, selection: Selection) -> None:
+    """Show the cells of a suite; train nothing.
+
+    Shows which cells of SUITE are done and how long the others will take.
+    """
     _show_plan(suite, out, selection, forecast=not no_forecast)
 
 
 @cli.command(name="list")
 @click.argument("what", type=click.Choice(["losses", "backbones", "datasets", "suites"]), required=False)
-@click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/.")
+@plugins_option
 def list_(what: str | None, plugins: tuple[str, ...]) -> None:
-    """List losses, backbones, datasets and suites, one line each."""
+    """List losses, backbones, datasets and suites."""
     from lossbench.core.errors import PluginError
     from lossbench.plugins.registry import FOLDER, KINDS, Registry
 
@@ -218,14 +246,17 @@ def list_(what: str | None, plugins: tuple[str, ...]) -> None:
 @cli.command()
 @click.argument("kind", type=click.Choice(["loss", "backbone", "dataset", "suite"]))
 @click.argument("name")
-@click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/.")
+@plugins_option
 def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
-    """Show one loss, backbone, dataset or suite: what it is, its options and their defaults."""
+    """Show a loss, backbone, dataset or suite.
+
+    Prints its description, its options and their defaults.
+    """
     from lossbench.plugins.registry import REQUIRED, Registry
 
     if kind == "suite":
         from lossbench.core.files import content
-        from lossbench.suite.locate import locate
+        from lossbench.suite.source import locate
 
         path = locate(name)
         screen.echo(f"{path}\n\n{content(path).decode('utf-8-sig', errors='replace').rstrip()}")
@@ -242,35 +273,47 @@ def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
 
 @cli.command()
 @click.argument("targets", nargs=-1, metavar="[NAME|FILE]…")
-@click.option("--plugins", multiple=True, metavar="DIR", help="A folder with losses/, backbones/ or datasets/.")
-@click.option("-v", "--verbose", is_flag=True, help="Show every finding, not only the faults.")
+@plugins_option
+@click.option("-v", "--verbose", is_flag=True, help="Show all findings, not only failures.")
 def check(targets: tuple[str, ...], plugins: tuple[str, ...], verbose: bool) -> int:
-    """Test whether losses keep the contract: names, plugin files, or (without any) all losses in sight.
+    """Check that plugins follow their contract.
 
-    Exit code 0: no fault. 1: some loss has one. 2: the request is wrong.
+    Checks losses, backbones or datasets by name or file; without arguments all losses.
+
+    Exit code 0: all passed. 1: a plugin failed. 2: the request is wrong.
     """
+    from lossbench.data.check import check_dataset
     from lossbench.plugins.check import check_names
     from lossbench.plugins.registry import Registry
 
-    return screen.show_findings(check_names(Registry(Path(folder) for folder in plugins), targets), verbose)
+    found = check_names(Registry(Path(folder) for folder in plugins), targets, check_dataset=check_dataset)
+    return screen.show_findings(found, verbose)
 
 
 @cli.command()
-@click.argument("kind", type=click.Choice(["loss"]))
+@click.argument("kind", type=click.Choice(["loss", "backbone", "dataset"]))
 @click.argument("name")
-@click.option("--into", metavar="DIR", default=".", show_default=True, help="The folder that holds losses/.")
-def new(kind: str, name: str, into: str) -> None:
-    """Write the file of a new loss, working and ready to be changed, to DIR/losses/NAME.py."""
-    from lossbench.plugins.scaffold import new_loss
+@click.option(
+    "--into", metavar="DIR", default=".", show_default=True, help="The folder with losses/, backbones/ or datasets/."
+)
+def new(kind: Any, name: str, into: str) -> None:
+    """Write a template for a new loss, backbone or dataset.
 
-    path = new_loss(name, into)
+    The file, such as DIR/losses/NAME.py, works as it is.
+    """
+    from lossbench.plugins.scaffold import new
+
+    path = new(kind, name, into)
     screen.echo(f"{path}\ntest it with: lossbench check {path}")
 
 
 @cli.command()
 @click.argument("run_folder", metavar="RUN")
 def status(run_folder: str) -> int:
-    """Show how the cells of RUN (a run folder, or the name of a suite run here) ended."""
+    """Show the status of the cells of a run.
+
+    RUN is a run folder or the name of a suite that was run here.
+    """
     from lossbench.store.records import Store
 
     return screen.show_status(Store(cli_report.run_folder(run_folder)))
@@ -278,9 +321,12 @@ def status(run_folder: str) -> int:
 
 @cli.command()
 @click.argument("cell", metavar="CELL")
-@click.option("--run", "run_folder", metavar="RUN", help="The run folder, or its suite's name [all under runs/].")
+@click.option("--run", "run_folder", metavar="RUN", help="The run folder, or the name of its suite [all under runs/].")
 def logs(cell: str, run_folder: str | None) -> int:
-    """Show what the process of CELL printed: a key, the beginning of one, or words of its title (arcface seed=3)."""
+    """Show what a cell printed.
+
+    CELL is a key, the beginning of a key, or words of the cell's title, such as "arcface seed=3".
+    """
     return screen.show_logs(
         cell, [cli_report.run_folder(run_folder)] if run_folder else sorted(Path("runs").glob("*/"))
     )
@@ -292,34 +338,41 @@ cli.add_command(cli_report.compare)
 
 @cli.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
-@click.option("-o", "--out", metavar="DIR", required=True, help="The run folder to make, or to add to.")
+@click.option("-o", "--out", metavar="DIR", required=True, help="The run folder to create or extend.")
 def merge(runs: tuple[str, ...], out: str) -> None:
-    """Bring the records of RUN… (runs of one suite: shards, or several machines) together in one run folder.
+    """Merge several runs of one suite into one.
 
-    Records that contradict each other are refused before anything is written. Exit code 0: merged. 2: refused.
+    Copies the records of all RUNs (shards, or runs on several machines) into one run folder. If records contradict
+    each other, nothing is written.
+
+    Exit code 0: merged. 2: refused.
     """
     from lossbench.store.merge import merge
 
     folders = [cli_report.run_folder(run) for run in runs]
     done = merge(folders, out, lambda text: screen.echo(f"lossbench: {text}", err=True))
-    screen.echo(f"{done.folder}: {done.copied} records merged, {done.kept} were there, {done.missing} cells have none")
+    screen.echo(f"{done.folder}: {done.copied} records merged, {done.kept} already present, {done.missing} missing")
 
 
 @cli.command()
-@click.option("--classes", type=click.IntRange(min=2), required=True, help="C, the number of classes.")
-@click.option("--compare", "wider", type=click.IntRange(min=1), multiple=True, help="A width to compare with.")
-@click.option(
-    "--inputs", type=click.IntRange(min=1), default=1024, show_default=True, help="Values that enter the layer."
-)
+@click.option("--classes", type=click.IntRange(min=2), metavar="C", required=True, help="The number of classes.")
+@click.option("--compare", "wider", type=click.IntRange(min=1), metavar="M", multiple=True, help="Another width.")
+@click.option("--inputs", type=click.IntRange(min=1), metavar="N", default=1024, show_default=True, help="Its inputs.")
 def width(classes: int, wider: tuple[int, ...], inputs: int) -> None:
-    """Show the minimum FC width M_min = C − 1, its angle, and the memory that a wider layer spends."""
+    """Show the minimum FC width for C classes.
+
+    Prints M_min = C − 1, the angle between class weights, and the memory of wider layers.
+    """
     screen.show_width(classes, wider, inputs)
 
 
 @cli.command()
 @click.argument("what", type=click.Choice(["suite", "report"]), default="suite")
 def schema(what: str) -> None:
-    """Print a JSON schema: of a suite file, for editors, or of report.json, for programs."""
+    """Print the JSON schema of suites or reports.
+
+    The schema of suite files is for editors, that of report.json for programs.
+    """
     import json
 
     if what == "report":
@@ -337,19 +390,20 @@ def schema(what: str) -> None:
 cli.add_command(cli_data.data)
 
 
-def _show_plan(suite: str, out: str | None, selection: dict[str, Any], *, forecast: bool) -> None:
+def _show_plan(suite: str, out: str | None, selection: Selection, *, forecast: bool) -> None:
     from lossbench import api
     from lossbench.cli import progress
+    from lossbench.plan.job import prepare
 
     with progress.watching(quiet=False, terminal=sys.stderr.isatty()) as watch:
-        job = api.prepare(suite, progress=watch.prepare, **selection)
+        job = prepare(suite, selection, progress=watch.prepare)
     todo = screen.show_plan(job, out)
     if todo and forecast:
         screen.show_forecast(api.predict(job, todo))
 
 
 def _suite_titles() -> Iterator[tuple[str, str]]:
-    from lossbench.suite.locate import built_in
+    from lossbench.suite.source import built_in
 
     for name, path in built_in().items():
         found = re.search(r'^title\s*=\s*"(.*)"', path.read_text(encoding="utf-8"), flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`lossbench data …`: which datasets there are, which are here, and how to have the others."""
+"""`lossbench data …`: list, download and verify datasets."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 EVERY = 10.0  # seconds between two lines about the same download
 
 folder_option = click.option(
-    "--data", "folder", metavar="DIR", help="Where datasets lie [$LOSSBENCH_DATA, else the user's cache]."
+    "--data", "folder", metavar="DIR", help="The dataset folder [$LOSSBENCH_DATA, else the user's cache]."
 )
 
 
 @click.group()
 def data() -> None:
-    """List, fetch and check datasets.
+    """List, download and verify datasets.
 
     \b
-    lossbench data list                 what is here, what is not, sizes, licences, what to cite
-    lossbench data get fashion_mnist    download, check and unpack it
-    lossbench data verify               read what is here and compare it with what was published
+    lossbench data list                 list datasets and how to get missing ones
+    lossbench data get fashion_mnist    download, verify and unpack a dataset
+    lossbench data verify               compare local files with the published checksums
     """
 
 
 @data.command(name="list")
 @folder_option
-@click.option("-v", "--verbose", is_flag=True, help="Show addresses, places and checksums as well.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show URLs, file paths and checksums.")
 def list_(folder: str | None, verbose: bool) -> None:
-    """List the datasets: whether they are here, their size, licence and what to cite."""
+    """List datasets and how to get missing ones."""
     from lossbench.data import data_folder
     from lossbench.data.download.fetch import state
     from lossbench.data.download.sources import SOURCES
@@ -51,10 +51,11 @@ def list_(folder: str | None, verbose: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 @folder_option
 def get(names: tuple[str, ...], folder: str | None) -> None:
-    """Download NAME… from their publishers, check and unpack them; what is here already is not fetched again.
+    """Download, verify and unpack datasets.
 
-    A download that was stopped goes on where it ended. Without network, fetch the files by hand: `lossbench data list
-    -v` shows the addresses and where the files go, and this command then checks and unpacks them.
+    Files come from their publishers; available datasets are not fetched again. An interrupted download resumes where
+    it stopped. Without network, copy the files by hand: `lossbench data list -v` shows their URLs and where to put
+    them; this command then verifies and unpacks them.
     """
     from lossbench.data import data_folder
     from lossbench.data.download.fetch import get as fetch
@@ -65,16 +66,18 @@ def get(names: tuple[str, ...], folder: str | None) -> None:
         with watching(terminal=sys.stderr.isatty()) as progress:
             fetch(source, place, progress)
         why = "" if source.files or source.pieces else f": {source.instructions}"
-        screen.echo(f"{source.name} is here{why or f' ({place})'}")
+        screen.echo(f"{source.name} is available{why or f' in {place}'}")
 
 
 @data.command()
 @click.argument("names", nargs=-1, metavar="[NAME]…")
 @folder_option
 def verify(names: tuple[str, ...], folder: str | None) -> int:
-    """Check NAME… (or every set that is here) file by file against what was published.
+    """Verify datasets against published checksums.
 
-    Exit code 0: all is well. 1: something is wrong or missing. 2: the request is wrong.
+    Checks NAME… (default: all available datasets) file by file.
+
+    Exit code 0: everything matches. 1: a file is wrong or missing. 2: the request is wrong.
     """
     from lossbench.data import data_folder
     from lossbench.data.download.fetch import state
@@ -86,19 +89,19 @@ def verify(names: tuple[str, ...], folder: str | None) -> int:
         source for source in SOURCES.values() if (source.files or source.pieces) and state(source, place) != "no"
     ]
     if not chosen:
-        screen.echo(f"no dataset is in {place}; `lossbench data list` shows what can be had")
+        screen.echo(f"no dataset in {place}; `lossbench data list` shows how to get some")
         return DONE
     return screen.show_checks({source.name: check(source, place) for source in chosen})
 
 
 class _Lines:
-    """A line when a download begins, and every few seconds while it goes on: for logs."""
+    """For logs: one line when a download begins and every few seconds after."""
 
     def __init__(self) -> None:
         self._what, self._total, self._next = "", 0, 0.0
 
     def start(self, what: str, done: int, total: int) -> None:
-        resumed = f", going on at {screen.amount(done)}" if done else ""
+        resumed = f", resuming at {screen.amount(done)}" if done else ""
         self._say(f"{what}: {screen.amount(total)}{resumed}")
         self._what, self._total, self._next = what, total, time.monotonic() + EVERY
 
@@ -112,7 +115,7 @@ class _Lines:
 
 
 class _Bars:
-    """A bar for every file: bytes, speed, time left."""
+    """One progress bar per file: bytes, speed, time left."""
 
     def __init__(self) -> None:
         import rich.console
@@ -129,7 +132,7 @@ class _Bars:
         self._tasks: dict[str, Any] = {}
 
     def start(self, what: str, done: int, total: int) -> None:
-        if what not in self._tasks:  # a second try goes on with the same bar
+        if what not in self._tasks:  # a second try uses the same bar
             self._tasks[what] = self.bars.add_task(what, total=total)
         self._now = self._tasks[what]
         self.bars.reset(self._now, total=total, completed=done)
@@ -140,7 +143,7 @@ class _Bars:
 
 @contextmanager
 def watching(*, terminal: bool, quiet: bool = False) -> Iterator[Progress | None]:
-    """Show how far downloads are: bars in a terminal, lines anywhere else."""
+    """Show the progress of downloads: bars in a terminal, lines elsewhere."""
     if quiet:
         yield None
         return

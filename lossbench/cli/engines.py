@@ -1,4 +1,4 @@
-"""The options of `lossbench run` that say where cells run."""
+"""The options of `lossbench run` that choose where cells run."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import Any
 
 import click
 
-ONLY_RAY = ("address", "cpus_per_cell", "gpus_per_cell")
+from lossbench.engines import ENGINES
 
 OPTIONS = (
     click.option(
         "--engine",
-        type=click.Choice(["local", "ray"]),
+        type=click.Choice(list(ENGINES)),
         default="local",
         show_default=True,
         help="Run cells on this machine, or on a Ray cluster.",
     ),
-    click.option("--address", metavar="HOST:PORT", help="The Ray cluster [$RAY_ADDRESS, else one started here]."),
+    click.option("--address", metavar="HOST:PORT", help="The Ray cluster [$RAY_ADDRESS, else a new local one]."),
     click.option(
         "--cpus-per-cell",
         type=click.FloatRange(min=0, min_open=True),
         metavar="N",
-        help="CPUs that Ray gives a cell [its threads].",
+        help="CPUs that Ray reserves per cell [its threads].",
     ),
     click.option(
         "--gpus-per-cell",
         type=click.FloatRange(min=0),
         metavar="N",
-        help="GPUs that Ray gives a cell, such as 0.5 [0].",
+        help="GPUs that Ray reserves per cell, such as 0.5 [0].",
     ),
 )
 
@@ -39,10 +39,11 @@ def engine_options(command: Any) -> Any:
 
 
 def engine_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Take what `api.run` wants to know of the engine out of the options of a command."""
-    chosen = {name: options.pop(name) for name in ("engine", *ONLY_RAY)}
-    if chosen["engine"] != "ray":
-        for name in ONLY_RAY:
-            if chosen[name] is not None:
-                raise click.UsageError(f"--{name.replace('_', '-')} needs --engine ray.")
+    """The engine parameters of `api.run`, taken out of the options of a command."""
+    special = dict.fromkeys(name for entry in ENGINES.values() for name in entry.options)
+    chosen = {name: options.pop(name) for name in ("engine", *special)}
+    for name in special:
+        if chosen[name] is not None and name not in ENGINES[chosen["engine"]].options:
+            those = " or ".join(engine for engine, entry in ENGINES.items() if name in entry.options)
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --engine {those}.")
     return {name: value for name, value in chosen.items() if value is not None}

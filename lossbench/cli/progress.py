@@ -1,4 +1,4 @@
-"""Progress for people: bars with the running cells in a terminal, plain lines anywhere else."""
+"""Progress of a run: bars with the running cells in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from lossbench.core.errors import last_line
 from lossbench.core.model import Cell
 
 if TYPE_CHECKING:
-    from lossbench.engines.local import Event
+    from lossbench.engines.scheduler import Event
     from lossbench.plan.job import Job
 
 
-HELD = "waiting: another run on this folder holds the cells that are left (stopped with Ctrl-Z? `fg` lets it go on)"
+HELD = "waiting: another run in this folder is training the remaining cells (stopped with Ctrl-Z? `fg` resumes it)"
 
 
 class Watch:
-    """Says nothing but problems; the others say more."""
+    """Shows only problems; the subclasses show more."""
 
     def start(self, job: Job, todo: list[Cell]) -> None:
         """The cells to train are known."""
 
     def prepare(self, name: str, done: int, total: int) -> None:
-        """So many images of a dataset are prepared."""
+        """Progress of a dataset's preparation, in images."""
 
     def event(self, event: Event) -> None:
         """A cell started or ended."""
 
     def say(self, text: str) -> None:
-        """A sentence that a person should see."""
+        """A sentence for the user."""
         print(f"lossbench: {plain.text(text)}", file=sys.stderr, flush=True)
 
 
 class Lines(Watch):
-    """One line when a cell ends."""
+    """One line per finished cell."""
 
     def __init__(self) -> None:
         self._total = self._ended = 0
@@ -60,7 +60,7 @@ class Lines(Watch):
 
 
 class Bars(Watch):
-    """A bar with the time left, and under it the cells that are running."""
+    """A bar with the time left, and below it the running cells."""
 
     def __init__(self) -> None:
         import rich.console
@@ -86,7 +86,7 @@ class Bars(Watch):
         import rich.progress
 
         if self._preparing is not None and self._preparing.tasks[0].description != name:
-            self._preparing.stop()  # that set is prepared; it is told later
+            self._preparing.stop()  # that dataset is prepared; its message comes later
             self._preparing = None
         if self._preparing is None:
             self._preparing = rich.progress.Progress(
@@ -161,7 +161,7 @@ def watching(*, quiet: bool, terminal: bool) -> Iterator[Watch]:
 
 def _opening(job: Job, todo: list[Cell]) -> str:
     done = len(job.chosen) - len(todo)
-    return f"{plain.line(job.suite.outline.title)}: {len(job.chosen)} cells, {done} already there, {len(todo)} to train"
+    return f"{plain.line(job.suite.info.title)}: {len(job.chosen)} cells, {done} already done, {len(todo)} to train"
 
 
 def _outcome(event: Event) -> str:

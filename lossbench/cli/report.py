@@ -13,26 +13,29 @@ from lossbench.core.errors import StoreError
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
-@click.option("--reports", metavar="DIR", default="reports", show_default=True, help="Where the report goes.")
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file is not what would be written.")
+@click.option("--reports", metavar="DIR", default="reports", show_default=True, help="The folder for the report.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file is out of date.")
 @click.option(
-    "--figures", "formats", type=click.Choice(["pdf", "png"]), multiple=True, help="Figures so too, not only as SVG."
+    "--figures", "formats", type=click.Choice(["pdf", "png"]), multiple=True, help="Also write figures in this format."
 )
 def report(runs: tuple[str, ...], reports: str, check: bool, formats: tuple[str, ...]) -> int:
-    """Write the report of RUN… (run folders, or names of suites run here) again from their records."""
+    """Write a report again from the records.
+
+    RUN is a run folder or the name of a suite that was run here; several runs of one suite are reported together.
+    """
     from lossbench.report import differing, write
     from lossbench.store.records import uncollected
 
     folders = [run_folder(run) for run in runs]
     if not check:
-        with uncollected():  # what a report holds is no garbage before it is shown
+        with uncollected():  # a report keeps all that it builds: garbage collection would find nothing
             screen.show_report(write(folders, reports, formats))
         return DONE
     wrong = differing(folders, reports, formats)
     for name, how in wrong.items():
         screen.echo(f"{Path(reports) / name}: {how}", err=True)
     if not wrong:
-        screen.echo(f"{reports}: every file is what would be written")
+        screen.echo(f"{reports}: every file is up to date")
     return UNFINISHED if wrong else DONE
 
 
@@ -42,15 +45,16 @@ def report(runs: tuple[str, ...], reports: str, check: bool, formats: tuple[str,
 @click.option(
     "--fail-on",
     type=click.Choice(["worse", "different"]),
-    help="Exit with 1 if a loss became worse (or different at all) beyond doubt, or more of its cells fail.",
+    help="Exit with 1 if a loss became significantly worse (or different), or more of its cells fail.",
 )
 def compare(before: str, after: str, fail_on: str | None) -> int:
-    """Compare RUN_B with RUN_A, the same suite before an edit: each loss with itself, paired by seed.
+    """Compare two runs of a suite.
 
-    Scores are compared (accuracy, and those of verification), never step times: those of two runs are no pairs. A loss
-    is worse if it is different in the wrong direction, not if the difference is negligible.
+    Compares RUN_B with RUN_A, an earlier run: each loss with itself, paired by seed. Only scores are compared (accuracy
+    and verification metrics); step times of two runs cannot be paired. A loss is worse if the difference is
+    significant, not negligible, and in the wrong direction.
 
-    Exit code 0: nothing to fail on. 1: something is, see --fail-on. 2: the request is wrong.
+    Exit code 0: nothing to fail on. 1: see --fail-on. 2: the request is wrong.
     """
     from lossbench.analysis.compare import compare as compared
 
@@ -69,7 +73,7 @@ def compare(before: str, after: str, fail_on: str | None) -> int:
 
 
 def run_folder(named: str) -> Path:
-    """A run folder by path, or by the name of the suite that was run here."""
+    """A run folder by its path or by the name of its suite."""
     from lossbench.core.errors import nearest
 
     for path in (Path(named), Path("runs") / named, Path("runs") / Path(named).stem):
@@ -78,4 +82,4 @@ def run_folder(named: str) -> Path:
     known = [path.parent.name for path in Path("runs").glob("*/plan.json")]
     if Path(named).is_dir():
         raise StoreError(f"{named}: is not a run folder (it has no plan.json)")
-    raise StoreError(f"{named}: there is no such run; {nearest(named, known)}")
+    raise StoreError(f"{named}: no such run; {nearest(named, known)}")

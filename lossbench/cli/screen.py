@@ -1,4 +1,4 @@
-"""What people see in the terminal: plans, results, statuses, findings. `cli` asks, this prints."""
+"""Terminal output: plans, results, statuses, findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lossbench.data.download.sources import Source
     from lossbench.plan.forecast import Forecast
     from lossbench.plan.job import Job
-    from lossbench.plugins.check import Finding
+    from lossbench.plugins.check.finding import Finding
     from lossbench.report import Report
     from lossbench.store.records import Store
 
@@ -30,12 +30,12 @@ DONE, UNFINISHED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print for people. Everything goes through here, so that no control character reaches the terminal."""
+    """Print a text; no control character in it reaches the terminal."""
     click.echo(plain.text(text), err=err)
 
 
 def console() -> Any:
-    """A terminal's own width, or lines long enough for our tables."""
+    """The width of the terminal, or lines long enough for our tables."""
     import rich.console
 
     terminal = sys.stdout.isatty()
@@ -43,7 +43,7 @@ def console() -> Any:
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str], title: str = "") -> Any:
-    """A table of plain text: nothing in it is read as markup, so `cnn[channels=8]` keeps its brackets."""
+    """A table of plain text without markup, so `cnn[channels=8]` keeps its brackets."""
     import rich.box
     import rich.table
     from rich.text import Text
@@ -82,8 +82,8 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
 
     if opening := job.opening():
         echo(opening)
-    outline = job.suite.outline
-    store = Store(out or Path("runs") / outline.name)
+    info = job.suite.info
+    store = Store(out or Path("runs") / info.name)
     records, _ = store.scan()
     job = job.tuned(records)
     chosen = {cell.key for cell in job.chosen}
@@ -118,7 +118,7 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
         *(["trials"] if "trial" in kinds else []),
         "done",
     ]
-    console().print(table_of(columns, rows, left=columns[:3], title=outline.title))
+    console().print(table_of(columns, rows, left=columns[:3], title=info.title))
     todo = [cell for cell in job.chosen if cell.key not in records]
     steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
     echo(f"{len(todo)} of {len(job.chosen)} cells to train, {steps:,} steps, in {store.root}")
@@ -126,7 +126,9 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     if following:
         more = sum(cell.schedule.steps for cell in following)
         names = ", ".join(dict.fromkeys(cell.experiment for cell in following))
-        echo(f"then {len(following)} tuned cells, {more:,} steps at most ({names}), with what the trials choose")
+        echo(
+            f"then {len(following)} tuned cells, at most {more:,} steps ({names}), with the settings of the best trials"
+        )
     for download in job.downloads:
         echo(f"to fetch: {download}")
     for sentence in job.not_run():
@@ -140,7 +142,7 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
 
 
 def _datasets(cells: Sequence[Cell]) -> str:
-    """The dataset of an experiment; where it varies only in its number of classes, that number."""
+    """The datasets of an experiment; if they differ only in the number of classes, one name and the numbers."""
     written = dict.fromkeys(cell.dataset.label for cell in cells)
     without = {re.sub(r"\[classes=\d+\]|classes=\d+,|,classes=\d+", "", label) for label in written}
     if len(written) == 1 or len(without) > 1:
@@ -149,7 +151,7 @@ def _datasets(cells: Sequence[Cell]) -> str:
 
 
 def show_forecast(expected: Forecast) -> None:
-    """How long the cells that are left will take on this machine, and from how much that is concluded."""
+    """How long the remaining cells will take on this machine, and what the prediction is based on."""
     from lossbench.plan.forecast import in_words
 
     basis = f"from a few steps of {expected.measured} of {expected.kinds} kinds of cells"
@@ -157,7 +159,7 @@ def show_forecast(expected: Forecast) -> None:
 
 
 def show_result(result: RunResult) -> None:
-    """The table of a run, and the paths it wrote."""
+    """The tables of a run, and the paths it wrote."""
     if result.report:
         show_report(result.report)
     if result.note:
@@ -180,7 +182,7 @@ def show_report(report: Report) -> None:
 
 
 def show_comparison(found: Comparison) -> None:
-    """What changed between two runs, a row a loss, point and score."""
+    """The difference between two runs: one row per loss, point and metric."""
     from lossbench.report import words
 
     several = found.frame["metric"].nunique() > 1
@@ -203,7 +205,7 @@ def show_comparison(found: Comparison) -> None:
 
 
 def show_unfinished(result: RunResult) -> int:
-    """The cells that did not finish, each with its reason and log; the exit code of the run."""
+    """The cells that did not finish, with reason and log; returns the exit code of the run."""
     from lossbench.store.records import Store
 
     store = Store(result.folder)
@@ -219,10 +221,10 @@ def show_unfinished(result: RunResult) -> int:
 
 
 def show_status(store: Store) -> int:
-    """How the cells of a run ended, and why those that failed did."""
+    """The statuses of the cells of a run, and the errors of those that failed."""
     from lossbench.api import finished
 
-    outline, cells = store.plan()
+    info, cells = store.plan()
     records, damaged = store.scan()
     states = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in cells}
     columns = ["done", *sorted(set(states.values()) - {"done"})]
@@ -230,24 +232,24 @@ def show_status(store: Store) -> int:
     for experiment in dict.fromkeys(cell.experiment for cell in cells):
         mine = {cell.key for cell in cells if cell.experiment == experiment}
         rows.append([experiment, *(str(sum(states[key] == column for key in mine)) for column in columns)])
-    title = f"{outline.title} ({store.root})"
+    title = f"{info.title} ({store.root})"
     console().print(table_of(["experiment", *columns], rows, left=["experiment"], title=title))
-    for name, why in outline.missing.items():
+    for name, why in info.missing.items():
         echo(f"not run: {name}: {why}")
     for name, why in damaged.items():
         echo(f"damaged: {store.cells / name}: {why}")
     stale = len(records.keys() - states.keys())
     if stale:
-        echo(f"{stale} records belong to older versions of this suite or its plugins and are not counted.")
+        echo(f"{stale} records of older versions of this suite or its plugins are not counted")
     failed = {cell.key: cell for cell in cells if states[cell.key] not in ("done", "missing")}
     for key, cell in failed.items():
         echo(f"{states[key]}: {cell.title}\n    {last_line(records[key]['error'])}\n    log: {store.log(key)}")
     whole = all(finished(cell, states[cell.key]) for cell in cells)
-    return DONE if whole and not outline.missing else UNFINISHED
+    return DONE if whole and not info.missing else UNFINISHED
 
 
 def show_logs(wanted: str, folders: Sequence[Path]) -> int:
-    """The record and the log of the one cell that `wanted` means."""
+    """The status and log of the one cell that matches `wanted`."""
     from lossbench.core.errors import StoreError
     from lossbench.core.files import content
     from lossbench.store.records import Store
@@ -259,10 +261,10 @@ def show_logs(wanted: str, folders: Sequence[Path]) -> int:
             if cell.key.startswith(wanted) or all(word in cell.title.split() for word in words):
                 found[store.root, cell.key] = (store, cell)
     if not found:
-        raise StoreError(f"no cell is meant by '{wanted}'; `lossbench status RUN` names those that did not finish")
+        raise StoreError(f"no cell matches '{wanted}'; `lossbench status RUN` lists those that did not finish")
     if len(found) > 1:
         listed = "\n".join(f"  {cell.key}  {cell.title}" for _, cell in list(found.values())[:20])
-        raise StoreError(f"'{wanted}' means {len(found)} cells; say which:\n{listed}")
+        raise StoreError(f"'{wanted}' matches {len(found)} cells; choose one:\n{listed}")
     ((store, cell),) = found.values()
     record = store.read(cell.key)
     log = store.log(cell.key)
@@ -271,13 +273,13 @@ def show_logs(wanted: str, folders: Sequence[Path]) -> int:
     try:
         text = content(log).decode(errors="replace")
     except OSError as error:
-        text = "" if isinstance(error, FileNotFoundError) else f"(it cannot be read: {error.strerror})"
-    echo(text.rstrip() or (record or {}).get("error") or "(it printed nothing)")
+        text = "" if isinstance(error, FileNotFoundError) else f"(cannot be read: {error.strerror})"
+    echo(text.rstrip() or (record or {}).get("error") or "(no output)")
     return DONE
 
 
 def show_width(classes: int, wider: Sequence[int], inputs: int) -> None:
-    """The minimum width, and float32 memory of the FC layer (inputs × M, with bias) and the class weights (M × C)."""
+    """The minimum width, and the float32 memory of the FC layer (inputs × M, with bias) and class weights (M × C)."""
     from lossbench.core.geometry import minimum_width, simplex_angle
     from lossbench.report.words import size
 
@@ -286,7 +288,7 @@ def show_width(classes: int, wider: Sequence[int], inputs: int) -> None:
     def memory(width: int) -> int:
         return 4 * ((inputs + 1) * width + width * classes)
 
-    echo(f"M_min = {minimum}: the least width at which {classes} class weights can stand at equal angles,")
+    echo(f"M_min = {minimum}: the smallest width at which {classes} class weights can all be at equal angles,")
     echo(f"{simplex_angle(classes):.2f}° between any two (cos θ = −1/{minimum}).")
     rows = [
         [
@@ -299,12 +301,12 @@ def show_width(classes: int, wider: Sequence[int], inputs: int) -> None:
         ]
         for width in sorted({minimum, *wider})
     ]
-    columns = ["M", f"FC layer ({inputs} inputs)", "class weights", "together", "/ M_min", "equal angles possible"]
+    columns = ["M", f"FC layer ({inputs} inputs)", "class weights", "total", "/ M_min", "equal angles possible"]
     console().print(table_of(columns, rows, left=columns[-1:]))
 
 
 def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
-    """What the conformance kit found: the faults (or everything) in a table, then a line a loss."""
+    """The failures (or all findings) of `lossbench check` in a table, then one line per loss."""
     rows = [
         [name, finding.property, finding.status, finding.sentence]
         for name, mine in found.items()
@@ -312,7 +314,7 @@ def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
         if verbose or finding.status == "fail"
     ]
     if rows:
-        columns = ["loss", "property", "", "what was found"]
+        columns = ["plugin", "property", "", "finding"]
         console().print(table_of(columns, rows, left=columns))
     wide = max(map(len, found), default=0)
     for name, mine in found.items():
@@ -323,7 +325,7 @@ def show_findings(found: Mapping[str, list[Finding]], verbose: bool) -> int:
 
 
 def show_data(found: Mapping[str, tuple[Source, State]], folder: Path, verbose: bool) -> None:
-    """The datasets: which are here, how large they are, under which licence, and what to cite."""
+    """The datasets: availability, size, licence, citation."""
     rows = [
         [
             name,
@@ -336,12 +338,12 @@ def show_data(found: Mapping[str, tuple[Source, State]], folder: Path, verbose: 
         ]
         for name, (source, here) in found.items()
     ]
-    columns = ["dataset", "here", "images", "classes", "download", "unpacked", "licence"]
-    console().print(table_of(columns, rows, left=["dataset", "here", "licence"], title=f"Datasets in {folder}"))
+    columns = ["dataset", "available", "images", "classes", "download", "unpacked", "licence"]
+    console().print(table_of(columns, rows, left=["dataset", "available", "licence"], title=f"Datasets in {folder}"))
     wide = max(map(len, found)) + 2
     for name, (source, here) in found.items():
         _echo_beside(name, wide, _about_source(source, here, verbose))
-    echo("\n`lossbench data get NAME` fetches a set; `lossbench data list -v` shows the addresses and places.")
+    echo("\n`lossbench data get NAME` downloads a dataset; `lossbench data list -v` shows URLs and file paths.")
 
 
 def _about_source(source: Source, here: State, verbose: bool) -> Iterator[str]:
@@ -353,11 +355,11 @@ def _about_source(source: Source, here: State, verbose: bool) -> Iterator[str]:
             yield from (f"  from {address}" for address in file.addresses)
     if source.instructions and (verbose or here != "yes"):
         yield source.instructions
-        yield from (f"its files belong at {piece.path}" for piece in source.pieces)
+        yield from (f"files go to {piece.path}" for piece in source.pieces)
 
 
 def _echo_beside(name: str, wide: int, lines: Iterable[str]) -> None:
-    """Lines beside a name, wrapped to the terminal, so that the names stand out at the left."""
+    """Lines beside a name, wrapped to the terminal, with the names in a column of their own."""
     import textwrap
 
     wrap = textwrap.TextWrapper(console().width, break_long_words=False, break_on_hyphens=False)
@@ -368,17 +370,17 @@ def _echo_beside(name: str, wide: int, lines: Iterable[str]) -> None:
 
 
 def show_checks(checks: Mapping[str, Sequence[Check]]) -> int:
-    """What `lossbench data verify` found, and its exit code."""
-    short = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")  # whole checksums would push all else off the screen
+    """The result of `lossbench data verify`, and its exit code."""
+    short = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")  # whole checksums would fill the screen
     rows = [[check.path, check.status, short.sub(r"\1…", check.detail)] for mine in checks.values() for check in mine]
-    columns = ["part", "", "what was found"]
+    columns = ["file", "", "finding"]
     if rows:
         console().print(table_of(columns, rows, left=columns))
     wide = max(map(len, checks))
     for name, mine in checks.items():
         counts = Counter(check.status for check in mine)
         said = [f"{counts[status]} {status}" for status in ("ok", "wrong", "missing") if counts[status]]
-        echo(f"{name:<{wide}}  {', '.join(said) or 'ok: nothing of it is on disk'}")
+        echo(f"{name:<{wide}}  {', '.join(said) or 'ok: needs no files'}")
     return UNFINISHED if any(check.status != "ok" for mine in checks.values() for check in mine) else DONE
 
 

@@ -5,8 +5,8 @@ end of a pipe whose other end only the run holds: when the run ends, however it 
 kills the process and everything below it, whatever these are doing: importing, computing, or asleep in a session of
 their own. Orphans below the guard become its children, so no descendant escapes by leaving its group.
 
-Only the standard library is imported: it starts in milliseconds. The functions that find and end process trees are
-used by the engines, too.
+Only the standard library is imported, so that it starts in milliseconds. The engines also use the functions that find
+and end process trees.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def started(
 ) -> tuple[subprocess.Popen[bytes], int]:
     """A Python under a guard of its own, with pipes to its stdin and stdout, and the end of its lifeline to close.
 
-    -P and our own path: it must import the package that we are, not one in the working folder. In a session of its own
-    a Ctrl-C in the terminal is the parent's to handle.
+    -P and our own path: it must import this package, not one in the working folder. In a session of its own it does not
+    get a Ctrl-C in the terminal, which the parent handles.
     """
     lifeline, ours = os.pipe()
     process = subprocess.Popen(
@@ -48,6 +48,16 @@ def started(
     )
     os.close(lifeline)
     return process, ours
+
+
+def end(process: subprocess.Popen[bytes], lifeline: int) -> None:
+    """End what `started` has started, and wait until it is gone."""
+    os.close(lifeline)
+    try:
+        process.wait(timeout=PATIENCE_SECONDS + 5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def descendants(root: int) -> list[int]:
@@ -75,7 +85,7 @@ def end_descendants(root: int) -> None:
             _kill(pid)
         time.sleep(0.005)
     if root == os.getpid():
-        _reap()  # else their pids would be taken until somebody else does it
+        reap()  # else they would stay as zombies
 
 
 def end_tree(root: int) -> None:
@@ -95,7 +105,17 @@ def die_with_parent(parent: int) -> None:
     if LINUX:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died between the fork and the call
-            os._exit(70)
+            os._exit(os.EX_SOFTWARE)
+
+
+def wake_on(*signals: int) -> int:
+    """A descriptor that becomes readable when one of these signals arrives; each byte is the number of one."""
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)  # a signal handler must never wait
+    signal.set_wakeup_fd(wake_write)
+    for number in signals:
+        signal.signal(number, lambda *_: None)
+    return wake_read
 
 
 def leave_as(status: int) -> NoReturn:
@@ -110,7 +130,11 @@ def leave_as(status: int) -> NoReturn:
 
 def how_it_ended(code: int) -> str:
     """The exit code of a process (negative: the signal that killed it) in words."""
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"killed by {signal_name(-code)}" if code < 0 else f"exit code {code}"
+
+
+def signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _processes() -> list[tuple[int, int]]:
@@ -134,10 +158,13 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _reap() -> None:
+def reap() -> dict[int, int]:
+    """The children that have ended, by pid, with their wait status."""
+    ended = {}
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            continue
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[found[0]] = found[1]
+    return ended
 
 
 def main(lifeline: int, command: list[str]) -> NoReturn:
@@ -145,11 +172,7 @@ def main(lifeline: int, command: list[str]) -> NoReturn:
     adopt_orphans()
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_write, False)
-    signal.set_wakeup_fd(wake_write)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # it wakes us, as the end of the lifeline does
+    wake_read = wake_on(signal.SIGCHLD, signal.SIGTERM)
     guard = os.getpid()
     child = os.fork()
     if not child:
@@ -163,15 +186,13 @@ def main(lifeline: int, command: list[str]) -> NoReturn:
         os.dup2(nothing, inherited)
     while True:
         ready, _, _ = select.select([lifeline, wake_read], [], [])
-        told = os.read(wake_read, 4096) if wake_read in ready else b""
-        if lifeline in ready or signal.SIGTERM in told:
+        arrived = os.read(wake_read, 4096) if wake_read in ready else b""
+        if lifeline in ready or signal.SIGTERM in arrived:
             end_descendants(guard)
-            os._exit(70)
-        with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                if found[0] == child:
-                    end_descendants(guard)
-                    leave_as(found[1])
+            os._exit(os.EX_SOFTWARE)
+        if (status := reap().get(child)) is not None:
+            end_descendants(guard)
+            leave_as(status)
 
 
 if __name__ == "__main__":

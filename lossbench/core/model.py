@@ -1,7 +1,6 @@
-"""The frozen data that everything speaks: suites, the cells they mean, the records that cells leave.
+"""The frozen data model: suites with every name resolved, their cells, and the records of cells.
 
-`text` holds what a suite file may say; the dataclasses here are what it *means* once names are resolved. They are plain
-data and the only thing that crosses a process boundary.
+Plain data, and the only thing that crosses a process boundary.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from lossbench.core.values import frozen
 PROTOCOL = 3
 
 Status = Literal["done", "failed", "diverged", "oom", "timeout"]
-# Of a cell that is failed, oom or timeout: code that would fail again, or what may not happen again (it was killed, was
-# out of memory or time, a disk was full).
+# Why a cell is failed, oom or timeout: its code, which would fail again, or the environment (killed, out of memory or
+# time, disk full), where a second try may succeed.
 Cause = Literal["plugin", "environment"]
 SECONDS = ("train", "step_median")
 GEOMETRY = ("weight_angle", "weight_angle_least", "simplex_distance", "norm_train", "norm_test")
@@ -33,19 +32,18 @@ LEDGER = ("fc", "classifier", "loss", "model", "optimizer", "peak")
 # The fields of a cell that are plain values.
 PLAIN = (
     *("experiment", "kind", "task", "width", "classes", "seed", "threads", "device", "autocast", "channels_last"),
-    "key",
+    *("trial", "key"),
 )
 CellKind = Literal["train", "warm", "timing", "trial"]
 SCORED = ("train", "trial")  # the kinds that train a loss to the end and test it
-TRIAL = " trial "  # in the label of a trial, between that of its loss and its number
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A plugin with all its options decided.
+    """A plugin with all its options.
 
-    `label` is how people write it, `source` the hash of its code and files (of a dataset the digest of its arrays),
-    `where` the suite's key that named it.
+    `label` is its short form in suites and reports, `source` the hash of its code and files (for a dataset: the digest
+    of its arrays), `where` the key of the suite file that names it.
     """
 
     name: str
@@ -65,10 +63,6 @@ class Spec:
     def identity(self) -> list[Any]:
         """What of it decides a result."""
         return [self.name, dict(self.options), self.source]
-
-    def as_trial(self, number: int) -> Spec:
-        """The same, as trial number `number` of the loss with this label."""
-        return replace(self, label=f"{self.label}{TRIAL}{number}")
 
 
 @dataclass(frozen=True)
@@ -90,12 +84,15 @@ class Setting(NamedTuple):
     lr: float
 
 
+LossAt = tuple[Point, str]  # a loss, by its label, at a point of the grid
+
+
 @dataclass(frozen=True)
 class Trials:
-    """What is tried of an experiment before it is trained tuned: settings of every loss, with images held out.
+    """The trials of an experiment that is tuned, scored on held-out training images.
 
-    `settings` are by the label of the loss, the first of each being the loss as it is written; `tasks` are those of the
-    experiment, each with the same images held out.
+    `settings` has the settings of each loss by its label, ordered by trial number; the first is the default.
+    `tasks` are those of the experiment, each with the same images held out.
     """
 
     settings: Mapping[str, tuple[Setting, ...]]
@@ -123,38 +120,35 @@ class Experiment:
     autocast: str | None = None
     channels_last: bool = False
     trials: Trials | None = None
-    tunes: str = ""  # of a tuned experiment: the one whose trials chose its settings
-    settings: Mapping[Spot, Setting] | None = None  # of a tuned experiment: a loss without one is left out
+    tunes: str = ""  # for a tuned experiment: the one whose trials chose its settings
+    settings: Mapping[LossAt, Setting] | None = None  # for a tuned experiment; a loss without a setting is left out
 
     @property
     def size(self) -> int:
-        """How many cells its grid has; trials, warm starts and timing cells are not counted."""
+        """The number of cells in its grid, without trials, warm starts and timing cells."""
         return len(self.tasks) * len(self.widths) * len(self.losses) * len(self.seeds)
 
     def trains_as(self, other: Experiment) -> bool:
-        """Whether a cell of it is trained as one of the other is, whatever their losses, seeds and machines."""
+        """Whether its cells are trained as those of `other`, apart from losses, seeds and machines."""
         free = ("losses", "seeds", "timing", "trials", "published", "threads", "device", "channels_last")
         return replace(self, **{name: getattr(other, name) for name in free}) == other
 
 
-Spot = tuple[str, int, str]  # where a setting belongs in its experiment: the labels of dataset and loss, and the width
-
-
 @dataclass(frozen=True)
 class Budget:
-    """How the losses of a suite are tuned: what a report says of it, in plain values."""
+    """How the losses of a suite are tuned, as the report states it."""
 
-    trials: int  # for every loss
-    seeds: int  # of every trial
+    trials: int  # per loss
+    seeds: int  # per trial
     validation: float  # share of the training images
-    lr: str  # its range in words; empty: it is not tuned
-    ranges: Mapping[str, Mapping[str, str]]  # in words, by the label of the loss and the option
-    experiments: Mapping[str, str]  # the tuned experiment by the one that it tunes
+    lr: str  # its range as text; empty: not tuned
+    ranges: Mapping[str, Mapping[str, str]]  # as text, by the label of the loss and the option
+    experiments: Mapping[str, str]  # name of the experiment → name of its tuned counterpart
 
 
 @dataclass(frozen=True)
-class Outline:
-    """What a report needs of a suite besides its cells; kept in the run folder, so that a report needs nothing else."""
+class SuiteInfo:
+    """What a report needs to know about a suite besides its cells; plan.json keeps it in the run folder."""
 
     name: str
     title: str
@@ -164,11 +158,11 @@ class Outline:
     published: Mapping[str, tuple[PublishedText, ...]]  # by experiment
     profile: str | None
     command: str  # that runs the suite again
-    missing: Mapping[str, str] = field(default_factory=dict)  # experiments that cannot run here, and why
-    examples: Mapping[str, int] = field(default_factory=dict)  # to train on, by the label of the dataset
-    looks: Mapping[str, list[int]] = field(default_factory=dict)  # seeds that earlier plans of this run had, if others
+    missing: Mapping[str, str] = field(default_factory=dict)  # experiments without data → why
+    examples: Mapping[str, int] = field(default_factory=dict)  # training examples by the label of the dataset
+    looks: Mapping[str, list[int]] = field(default_factory=dict)  # different numbers of seeds in earlier plans
     tuning: Budget | None = None
-    note: str = ""  # of the profile: what a reader must know first
+    note: str = ""  # the profile's note, shown first
 
     def to_json(self) -> dict[str, Any]:
         published = {
@@ -180,7 +174,7 @@ class Outline:
         return {**vars(self), "claims": claims, "published": published, "tuning": tuning}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Outline:
+    def from_json(cls, data: Mapping[str, Any]) -> SuiteInfo:
         published = {
             name: tuple(PublishedText.model_validate(table) for table in _tables(written))
             for name, written in data["published"].items()
@@ -191,7 +185,7 @@ class Outline:
 
 
 def _tables(written: Any) -> list[Any]:
-    """The tables of published numbers of an experiment; older plans have one of them, or its values alone."""
+    """The tables of published numbers of an experiment; older plans have one table, or only its values."""
     if isinstance(written, list):
         return written
     return [written if "values" in written else {"values": written}]
@@ -201,7 +195,7 @@ def _tables(written: Any) -> list[Any]:
 class Suite:
     """A suite at one profile. `text` is the file itself, kept with every run; `auto` the profiles to choose from."""
 
-    outline: Outline
+    info: SuiteInfo
     experiments: tuple[Experiment, ...]
     text: str
     auto: tuple[str, ...] = ()
@@ -209,10 +203,10 @@ class Suite:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training run (or one shared warm start, or one timing session), by all that decides its result.
+    """One training run (or one shared warm start, or one timing session), by everything that decides its result.
 
-    `experiment` and the labels say where a cell belongs; they do not decide its result and are not in its key, so
-    that two experiments that ask for the same cell train it once.
+    `experiment`, `trial` and the labels say where a cell belongs; they do not decide its result and are not in its key,
+    so two experiments that need the same cell train it once.
     """
 
     experiment: str
@@ -231,6 +225,7 @@ class Cell:
     device: str = "cpu"
     autocast: str | None = None
     channels_last: bool = False
+    trial: int | None = None  # for a trial: its number, from 1
     key: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -248,19 +243,15 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Short words for people: the losses of this cell as they are written."""
+        """The loss as the suite writes it; for warm starts and timing cells, what they are."""
         return {"warm": f"warm start: {self.loss.label}", "timing": "timing"}.get(self.kind, self.loss.label)
 
     @property
-    def tried(self) -> tuple[str, int]:
-        """Of a trial: the label of the loss that is tuned, and the trial's number, from 1."""
-        label, _, number = self.loss.label.rpartition(TRIAL)
-        return label, int(number)
-
-    @property
     def title(self) -> str:
-        """One line that tells this cell from its siblings."""
-        return plain.line(f"{self.experiment}  {self.label}  M={self.width} C={self.classes} seed={self.seed}")
+        """One line that distinguishes this cell from the others of its suite."""
+        trial = "" if self.trial is None else f"trial={self.trial} "
+        where = f"M={self.width} C={self.classes} {trial}seed={self.seed}"
+        return plain.line(f"{self.experiment}  {self.label}  {where}")
 
     def summary(self) -> dict[str, Any]:
         """The public fields of a cell, as record.json and the tables have them."""
@@ -275,11 +266,12 @@ class Cell:
             "options": dict(self.loss.options) if self.kind != "timing" else {},
             "seed": self.seed,
             "kind": self.kind,
+            "trial": self.trial,
         }
 
     @property
     def point(self) -> Point:
-        """Where in its experiment's grid it stands."""
+        """Its point in the grid of its experiment."""
         return Point(self.summary())
 
     def warm_cell(self) -> Cell:
@@ -294,7 +286,7 @@ class Cell:
         decides = {
             "protocol": PROTOCOL,
             "kind": self.kind,
-            "task": self.task if self.kind in SCORED else None,  # training itself knows no pairs
+            "task": self.task if self.kind in SCORED else None,  # warm starts and timing do not depend on it
             "dataset": self.dataset.identity(),
             "backbone": self.backbone.identity(),
             "width": self.width,
@@ -311,7 +303,7 @@ class Cell:
         return hashlib.sha256(canonical.encode()).hexdigest()[:20]
 
     def to_json(self, *, where: bool = False) -> dict[str, Any]:
-        """Plain data; `where` keeps the place in the suite file that named each plugin, which no record needs."""
+        """Plain data; `where` includes the key of the suite file that names each plugin, which no record needs."""
 
         def plain(spec: Spec) -> dict[str, Any]:
             fields = {"name": spec.name, "options": dict(spec.options), "label": spec.label, "source": spec.source}
@@ -331,7 +323,12 @@ class Cell:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cell:
+        data = {"trial": None, **data}
         warm = data["warm"]
+        if data["kind"] == "trial" and data["trial"] is None:  # older files: the label of the loss is `arcface trial 3`
+            (loss,) = data["losses"]
+            label, _, number = loss["label"].rpartition(" trial ")
+            data = {**data, "trial": int(number), "losses": [{**loss, "label": label}]}
         return cls(
             **{name: data[name] for name in PLAIN},
             dataset=Spec(**data["dataset"]),
@@ -345,7 +342,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Record:
-    """What a cell left behind. Counts are stored, accuracies derived; wall times are kept apart from results."""
+    """The result of a cell. Counts are stored, accuracies derived; wall times are kept apart from results."""
 
     cell: Cell
     status: Status
@@ -360,18 +357,17 @@ class Record:
     verification: Mapping[str, Any] = field(default_factory=dict)  # of `verification.Verification`, as JSON
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # measured on the test set, by name
     curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
-    rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds a step, by loss
+    rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds per step, by loss
     features: Mapping[str, Any] | None = None  # at width 2: some test features, their labels, the class weights
     timing: Mapping[str, Any] = field(default_factory=dict)  # timing cells: phases by loss, rounds that were disturbed
-    # collapsed: it predicts one class; resumed: its seconds are not those of one process; restarted: it began anew, as
-    # the state that an earlier process had kept was damaged; cold classifier: its warm start had no class weights that
-    # fit its loss.
+    # collapsed: predicts one class; resumed: its seconds are those of several processes; restarted: trained from the
+    # beginning because its saved state was damaged; cold classifier: its warm start had no class weights for its loss.
     flags: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     digest: str | None = None  # sha256 of the trained parameters: equal digests, equal training
 
     def __post_init__(self) -> None:
-        """Every record has every key; null stands for what was not measured. Errors are kept within bounds."""
+        """Every record has every key, null if not measured; long error texts are shortened."""
         object.__setattr__(self, "error", self.error and bounded(self.error))
         object.__setattr__(self, "seconds", {**dict.fromkeys(SECONDS), **self.seconds})
         object.__setattr__(self, "bytes", {**dict.fromkeys(LEDGER), **self.bytes})
@@ -384,7 +380,7 @@ class Record:
         return None if self.correct is None or not self.total else 100 * self.correct / self.total
 
     def to_json(self) -> dict[str, Any]:
-        """The record as record.json holds it: flat enough to read, complete enough to run again."""
+        """The contents of record.json."""
         cell = self.cell
         return {
             "key": cell.key,
@@ -421,9 +417,9 @@ class Record:
 
 
 def result(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a record's JSON that the cell alone decides: equal, to the bit, for any -j, order or interruption.
+    """The part of a record's JSON that depends on the cell alone: bit-identical for any -j, order or interruption.
 
-    Seconds, peak memory and the environment (and so the checksum over all) are what was met on the way.
+    Seconds, peak memory and the environment (and so the checksum) vary.
     """
     met = ("seconds", "rounds", "timing", "environment", "checksum")
     kept = {name: value for name, value in record.items() if name not in met}

@@ -95,7 +95,9 @@ def count_classes(name: str, options: dict[str, Any], registry: Registry, data: 
 
 def _done(plugin: Plugin, registry: Registry, job: dict[str, Any], progress: cache.Progress) -> Any:
     """Let a plugin load its data: our own here, any other in a process of its own."""
-    return done_apart(plugin, job, progress) if plugin.built_in else apart.run(plugin, registry, job, progress)
+    return (
+        done_apart(plugin, job, progress) if plugin.built_in else apart.run(done_apart, plugin, registry, job, progress)
+    )
 
 
 def done_apart(plugin: Plugin, job: Mapping[str, Any], progress: cache.Progress) -> Any:

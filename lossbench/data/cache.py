@@ -12,6 +12,7 @@ since, the set is made again in the old one's place.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -28,7 +29,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from lossbench.core.errors import DataError
-from lossbench.core.files import content, is_folder
+from lossbench.core.files import content, is_folder, staged
 from lossbench.data.dataset import Dataset, Images, Split
 from lossbench.data.readers.images import at_size
 from lossbench.plugins.registry import Plugin
@@ -77,35 +78,31 @@ def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, pro
     staging = folder.with_name(f".{folder.name}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
     digest = hashlib.sha256()
     states = {str(path): _state(path) for path in dataset.sources}  # before reading: a change meanwhile counts
+    images = [at_size(split.whole, size, gray) for split in (dataset.train, dataset.test)]
+    if (train_form := images[0].shape[1:]) != (test_form := images[1].shape[1:]):
+        raise DataError(
+            f"{_name(folder)}: training images are {train_form} (H×W×C) and test images {test_form}; "
+            "set 'size' or 'gray'"
+        )
     try:
-        staging.mkdir(parents=True)
-        images = [at_size(split.whole, size, gray) for split in (dataset.train, dataset.test)]
-        if (train_form := images[0].shape[1:]) != (test_form := images[1].shape[1:]):
-            raise DataError(
-                f"{_name(folder)}: training images are {train_form} (H×W×C) and test images {test_form}; "
-                "set 'size' or 'gray'"
-            )
-        total, done = sum(part.shape[0] for part in images), 0
-        for part, split, source in zip(("train", "test"), (dataset.train, dataset.test), images, strict=True):
-            _save(staging / f"{part}_labels.npy", split.labels, digest)
-            for count in _write(staging / f"{part}_images.npy", source, digest):
-                progress(_name(folder), done + count, total)
-            done += source.shape[0]
-        for name, array in (("pairs", dataset.pairs), ("folds", dataset.folds)):
-            if array is not None:
-                _save(staging / f"{name}.npy", array, digest)
-        meta = {
-            "classes": dataset.classes,
-            "tested": dataset.tested,
-            "version": digest.hexdigest()[:16],
-            "sources": states,
-        }
-        (staging / "meta.json").write_text(json.dumps(meta, indent=1))
-        _replace(staging, folder)
+        with staged(folder, staging):
+            staging.mkdir(parents=True)
+            total, done = sum(part.shape[0] for part in images), 0
+            for part, split, source in zip(("train", "test"), (dataset.train, dataset.test), images, strict=True):
+                _save(staging / f"{part}_labels.npy", split.labels, digest)
+                for count in _write(staging / f"{part}_images.npy", source, digest):
+                    progress(_name(folder), done + count, total)
+                done += source.shape[0]
+            for name, array in (("pairs", dataset.pairs), ("folds", dataset.folds)):
+                if array is not None:
+                    _save(staging / f"{name}.npy", array, digest)
+            version = digest.hexdigest()[:16]
+            meta = {"classes": dataset.classes, "tested": dataset.tested, "version": version, "sources": states}
+            (staging / "meta.json").write_text(json.dumps(meta, indent=1))
+            _remove_older(folder, staging.with_name(f"{staging.name}-old"))
     except OSError as error:
-        raise DataError(f"{folder}: the prepared data cannot be written ({error.strerror})") from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process was faster: its arrays are the same
+            raise DataError(f"{folder}: the prepared data cannot be written ({error.strerror})") from error
     found = opened(folder)
     if found is None:
         raise DataError(f"{folder}: the data changed while it was being prepared; try again")
@@ -114,10 +111,10 @@ def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, pro
 
 def _sweep(prepared: Path) -> None:
     """Delete what processes of this machine that were killed left half-made."""
-    for staged in prepared.glob(f".*-{socket.gethostname()}-*-*"):
-        pid = staged.name.split("-")[-2]
+    for left in prepared.glob(f".*-{socket.gethostname()}-*-*"):
+        pid = left.name.split("-")[-2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(staged, ignore_errors=True)
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _home(root: Path) -> Path:
@@ -128,7 +125,10 @@ def _home(root: Path) -> Path:
 
 
 def user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lossbench"
+    """The cache folder of this user: ~/.cache/lossbench on Linux, or below $XDG_CACHE_HOME."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("lossbench", appauthor=False)
 
 
 def _state(path: Path) -> list[int] | None:
@@ -166,18 +166,12 @@ def _save(path: Path, array: NDArray[np.int64], digest: hashlib._Hash) -> None:
     np.save(path, array)
 
 
-def _replace(staging: Path, folder: Path) -> None:
-    """Put a finished folder in its place, which older ones leave first (open maps of them stay readable)."""
+def _remove_older(folder: Path, aside: Path) -> None:
+    """Remove what was prepared with the same options before; processes that have it open can still read it."""
     for older in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
-        aside = staging.with_name(f"{staging.name}-old")
         with contextlib.suppress(OSError):
             older.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
-    try:
-        staging.rename(folder)
-    except OSError:  # another process was faster: its arrays are the same
-        if not folder.is_dir():
-            raise
 
 
 def _name(folder: Path) -> str:

@@ -5,9 +5,9 @@ JSON: {"importing": MODULE} goes out before each import and {"ready"} after the 
 "log", "job"}; {"id", "pid"} goes out when it starts and {"id", "exit"} when it ends (negative: the signal that killed
 it). Only plain data crosses, nothing is pickled, the user's own `__main__` is never imported.
 
-A job is two processes: the one that works, and its warden, whose pid is told. The warden keeps the log within bounds
-and ends everything that the job has started, whatever session it has moved to, as soon as the job itself is over. When
-stdin closes, because the parent stopped or was killed, all jobs are killed and the server ends: no orphans.
+A job is two processes: the one that works, and its warden, whose pid is reported. The warden limits the size of the log
+and, as soon as the job is over, kills everything that the job has started, whatever session it has moved to. When stdin
+closes, because the parent stopped or was killed, the server kills all jobs and ends: no orphans.
 """
 
 from __future__ import annotations
@@ -18,59 +18,58 @@ import importlib
 import json
 import os
 import select
-import selectors
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from lossbench.core.files import opened
-from lossbench.core.guard import adopt_orphans, die_with_parent, end_descendants, end_tree, leave_as
+from lossbench.core.guard import adopt_orphans, die_with_parent, end_descendants, end_tree, leave_as, reap, wake_on
 
-LOG_END = 1 << 19  # bytes of a log that are kept from its beginning, and as many from its end
-FLUSH_SECONDS = 1.0  # between two writings of the end of a long log
-
-Work = Callable[[dict[str, Any]], int]
+LOG_END = 1 << 19  # bytes kept from the beginning of a log, and as many from its end
+FLUSH_SECONDS = 1.0  # between two writes of the end of a long log
 
 
-def serve(modules: list[str], work: Work) -> None:
-    """Preload, then fork a child that calls `work(job)` for every line that comes in."""
+def serve(modules: list[str]) -> None:
+    """Preload, then fork a child that calls `worker.work(job)` for every line that comes in."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # a module that prints on import must not garble the protocol
+
+    def say(**what: Any) -> None:
+        print(json.dumps(what), file=out, flush=True)
+
     for module in modules:
-        print(json.dumps({"importing": module}), file=out, flush=True)
+        say(importing=module)
         with contextlib.suppress(Exception, SystemExit):  # whoever needs it will say so in the cell's own log
             importlib.import_module(module)
     gc.collect()
     gc.freeze()  # keeps the children's garbage collectors off the shared pages
-    print(json.dumps({"ready": True}), file=out, flush=True)
+    say(ready=True)
     children: dict[int, str] = {}
-    wake_read = _wake_on_signals()
+    wake_read = wake_on(signal.SIGCHLD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    selector = selectors.DefaultSelector()
-    selector.register(0, selectors.EVENT_READ)
-    selector.register(wake_read, selectors.EVENT_READ)
     pending = b""
     try:
         while True:
-            for ready, _ in selector.select():
-                if ready.fd == wake_read:
-                    os.read(wake_read, 4096)
-                    _reap(children, out)
-                    continue
-                chunk = os.read(0, 1 << 16)
-                if not chunk:
-                    return
-                *lines, pending = (pending + chunk).split(b"\n")
-                for line in lines:
-                    request = json.loads(line)
-                    pid = os.fork()
-                    if not pid:
-                        _guarded(request, work, out.fileno())
-                    children[pid] = request["id"]
-                    print(json.dumps({"id": request["id"], "pid": pid}), file=out, flush=True)
+            ready, _, _ = select.select([0, wake_read], [], [])
+            if wake_read in ready:
+                os.read(wake_read, 4096)
+                for pid, status in reap().items():
+                    if pid in children:  # and not one that a library started when it was imported
+                        say(id=children.pop(pid), exit=os.waitstatus_to_exitcode(status))
+            if 0 not in ready:
+                continue
+            chunk = os.read(0, 1 << 16)
+            if not chunk:
+                return
+            *lines, pending = (pending + chunk).split(b"\n")
+            for request in map(json.loads, lines):
+                pid = os.fork()
+                if not pid:
+                    _guarded(request, out.fileno())
+                children[pid] = request["id"]
+                say(id=request["id"], pid=pid)
     except BrokenPipeError:  # the parent is gone
         pass
     finally:
@@ -78,7 +77,7 @@ def serve(modules: list[str], work: Work) -> None:
             end_tree(pid)
 
 
-def _guarded(request: dict[str, Any], work: Work, out: int) -> NoReturn:
+def _guarded(request: dict[str, Any], out: int) -> NoReturn:
     """The warden of one job: fork it, keep its log, and leave as it does, with nothing left behind."""
     try:
         os.setsid()
@@ -86,12 +85,12 @@ def _guarded(request: dict[str, Any], work: Work, out: int) -> NoReturn:
         adopt_orphans()
         os.close(out)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        wake_read = _wake_on_signals()
+        wake_read = wake_on(signal.SIGCHLD)
         read, write = os.pipe()
         job = os.fork()
         if not job:
             os.close(read)
-            _job(request["job"], work, write)
+            _job(request["job"], write)
         os.close(write)
         log = _Log(request["log"])
         status = _watched(job, read, wake_read, log)
@@ -103,11 +102,11 @@ def _guarded(request: dict[str, Any], work: Work, out: int) -> NoReturn:
         log.flush()
         leave_as(status)
     finally:
-        os._exit(70)  # not sys.exit: the server's own stack is still above us
+        os._exit(os.EX_SOFTWARE)  # not sys.exit: the server's own stack is still above us
 
 
 def _watched(job: int, output: int, wake: int, log: _Log) -> int:
-    """Copy what a job prints into its log until it ends; its status."""
+    """Copy what a job prints into its log until it ends; returns its wait status."""
     listening = [output, wake]
     while True:
         ready, _, _ = select.select(listening, [], [], FLUSH_SECONDS)
@@ -118,15 +117,14 @@ def _watched(job: int, output: int, wake: int, log: _Log) -> int:
                 listening = [wake]
         if wake in ready:
             os.read(wake, 4096)
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:  # the job, or an orphan that we adopted
-                if ended[0] == job:
-                    return ended[1]
+            if (status := reap().get(job)) is not None:  # the others are orphans that we adopted
+                return status
         log.flush_now_and_then()
 
 
-def _job(job: dict[str, Any], work: Work, output: int) -> NoReturn:
-    """The process that works: a group of its own, no way to the server, output to the warden."""
-    code = 70
+def _job(job: dict[str, Any], output: int) -> NoReturn:
+    """The process that works: in a group of its own, without the server's pipes, its output goes to the warden."""
+    code = os.EX_SOFTWARE
     try:
         die_with_parent(os.getppid())
         os.setpgid(0, 0)
@@ -136,6 +134,8 @@ def _job(job: dict[str, Any], work: Work, output: int) -> NoReturn:
         for target in (1, 2):
             os.dup2(output, target)
         os.close(output)
+        from lossbench.engines.worker import work  # loaded already, unless it fails to
+
         code = work(job)
     except BaseException:
         traceback.print_exc()
@@ -146,11 +146,11 @@ def _job(job: dict[str, Any], work: Work, output: int) -> NoReturn:
 
 
 class _Log:
-    """A file that keeps the first and the last of what is written to it; a disk that is full costs the log alone."""
+    """Keeps the beginning and the end of what is written to it. A full disk costs the log, not the cell."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(os.devnull, os.O_WRONLY)
-        with contextlib.suppress(OSError):  # a FIFO, a folder, no room: the cell is worth more than what it prints
+        with contextlib.suppress(OSError):  # a FIFO, a folder, a full disk: the cell matters more
             self._file = opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         self._head, self._left_out, self._tail = 0, 0, b""
         self._flushed, self._next = True, 0.0
@@ -169,7 +169,7 @@ class _Log:
             self.flush()
 
     def flush(self) -> None:
-        """Bring the end of a long log to the disk."""
+        """Write the end of a long log to the disk."""
         if self._flushed:
             return
         note = f"\n[… {self._left_out:,} bytes left out …]\n".encode() if self._left_out else b""
@@ -179,29 +179,5 @@ class _Log:
         self._flushed, self._next = True, time.monotonic() + FLUSH_SECONDS
 
 
-def _wake_on_signals() -> int:
-    """A descriptor that becomes readable when a child ends."""
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_write, False)  # a signal handler must never wait
-    signal.set_wakeup_fd(wake_write)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return wake_read
-
-
-def _reap(children: dict[int, str], out: Any) -> None:
-    while children:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not pid:
-            return
-        if pid in children:
-            ended = {"id": children.pop(pid), "exit": os.waitstatus_to_exitcode(status)}
-            print(json.dumps(ended), file=out, flush=True)
-
-
 if __name__ == "__main__":
-    from lossbench.engines.worker import work
-
-    serve(sys.argv[1:], work)
+    serve(sys.argv[1:])

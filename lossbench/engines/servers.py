@@ -2,6 +2,7 @@
 
 There is one server for each set of libraries that the plugins of a cell import, started when a cell first needs it.
 What a library does on import (patch a function of torch, switch a backend off) thus reaches only cells that import it.
+Servers also run what must happen before training in processes of their own: the preflight and the cost probe.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import json
 import os
 import queue
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from lossbench.core.model import Cell
 from lossbench.plugins.registry import Plugin, Registry
 
 # Everything a cell imports lazily, so that a fork costs milliseconds: torch's optimizer pulls in the last three.
-PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.config", "lossbench.training.cell")
+PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.config", "lossbench.engines.worker")
 LOADED = ("numpy", "torch")  # libraries that PRELOAD covers
 
 # One thread until a cell says otherwise; cuBLAS is deterministic only with a workspace of a fixed size. What a step
@@ -37,12 +39,14 @@ FIXED = {
 
 IMPORT_SECONDS = 120.0  # for one library of a plugin to be imported
 START_SECONDS = 600.0  # for torch, which a cold network disk may make slow
+STEP_SECONDS = 120.0  # for a plugin to be built and run once before anything trains
+POLL_SECONDS = 0.5
 
 Event = dict[str, Any]
 
 
 class Server:
-    """A running fork server. What it says of its jobs goes to `events`; {"id": None, "server": …} when it has died."""
+    """One running fork server. Puts its news into `events`, and {"id": None, "server": self} when it has died."""
 
     def __init__(self, libraries: Mapping[str, Plugin], events: queue.Queue[Event]) -> None:
         self._libraries = libraries  # module → the plugin that imports it
@@ -70,7 +74,7 @@ class Server:
         return self._importing is None
 
     def check(self) -> None:
-        """Complain if an import takes too long; the caller closes the servers."""
+        """Raise if an import takes too long; the caller closes the servers."""
         if self._importing is None:
             return
         module, since = self._importing
@@ -79,7 +83,7 @@ class Server:
             raise LossbenchError(self._fault(module, f"did not end within {limit:g} seconds"))
 
     def fault(self) -> LossbenchError:
-        """Why it died, in a sentence."""
+        """Why it died."""
         if self._importing is None:
             return RunError("the process that starts cells died; finished cells are safe, run the same command again")
         code = self._process.wait()
@@ -91,8 +95,9 @@ class Server:
         return f"the process that starts cells could not import '{module}': it {what}; try `python -c 'import torch'`"
 
     def submit(self, name: str, log: Path, job: dict[str, Any]) -> None:
+        """Start a job (see `worker.work`) in a process of its own."""
         assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):  # a dead server tells of itself through the events
+        with contextlib.suppress(BrokenPipeError):  # a dead server reports itself through the events
             self._process.stdin.write(json.dumps({"id": name, "log": str(log), "job": job}).encode() + b"\n")
             self._process.stdin.flush()
 
@@ -104,18 +109,13 @@ class Server:
         if self._importing is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=10)
-        os.close(self._lifeline)  # the guard ends what is still there
-        try:
-            self._process.wait(timeout=guard.PATIENCE_SECONDS + 5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        guard.end(self._process, self._lifeline)
         self._listener.join(timeout=10)
         self._process.stdout.close()
 
 
 class Servers:
-    """The fork servers of a run: cells are submitted, and what becomes of them is heard from all servers at once."""
+    """The fork servers of a run. News of jobs comes from all servers through one queue."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -123,7 +123,7 @@ class Servers:
         self._running: dict[frozenset[str], Server] = {}
 
     def of(self, cell: Cell) -> Server:
-        """The server for a cell, which is started if it is the first of its kind."""
+        """The server for a cell; started if it is the first of its kind."""
         imports = self._imports(cell)
         kind = frozenset(imports)
         if kind not in self._running:
@@ -131,7 +131,7 @@ class Servers:
         return self._running[kind]
 
     def _imports(self, cell: Cell) -> dict[str, Plugin]:
-        """The modules of libraries that the cell's plugins import. Its data is prepared: that plugin does not run."""
+        """The library modules that the cell's plugins import. Its data is prepared: that plugin does not run."""
         plugins = [self.registry.find("backbone", cell.backbone.name)]
         plugins += [self.registry.find("loss", spec.name) for spec in cell.losses]
         return {
@@ -142,17 +142,13 @@ class Servers:
         }
 
     def start(self, cells: Sequence[Cell]) -> None:
-        """Start the servers of these cells, and wait until they have imported what they should."""
+        """Start the servers of these cells, and wait until they have imported everything."""
         wanted = [self.of(cell) for cell in cells]
         while not all(server.ready for server in wanted):
             self.next(0.02)
 
-    def submit(self, name: str, log: Path, job: dict[str, Any]) -> None:
-        """Start a job that trains a cell."""
-        self.of(Cell.from_json(job["cell"])).submit(name, log, job)
-
     def next(self, timeout: float) -> Event | None:
-        """News of a job, or None if there is none for a while; an error if a server died or is stuck."""
+        """News of a job, or None after `timeout` seconds; an error if a server died or is stuck."""
         try:
             event = self._events.get(timeout=timeout)
         except queue.Empty:
@@ -163,17 +159,79 @@ class Servers:
             raise event["server"].fault()
         return event
 
+    def preflight(
+        self, cells: Sequence[Cell], data: Path, needed: Mapping[str, str] | None = None, limit: float = 0
+    ) -> list[str]:
+        """What is wrong with the plugins of these cells, one sentence each, found before anything trains.
+
+        A plugin that takes longer than `limit` seconds (at least STEP_SECONDS) to build or to run once is a problem,
+        and so is a loss without class weights if its label is in `needed`.
+        """
+        distinct = {
+            (c.dataset.label, c.classes, c.width, c.backbone.label, tuple(spec.label for spec in c.losses)): c
+            for c in cells
+        }
+        problems: dict[str, None] = {}
+        for server, mine in self._by_server(list(distinct.values())):
+            limit = max(limit, STEP_SECONDS)
+            found, fault = self._ask("preflight", server, mine, data, limit, needed=dict(needed or {}))
+            problems.update(dict.fromkeys([*found, *([fault] if fault else [])]))
+        return list(problems)
+
+    def probe(self, cells: Sequence[Cell], data: Path) -> list[dict[str, Any]]:
+        """The cost of each of these cells, one of every kind; none where it could not be measured."""
+        return [
+            cost
+            for server, mine in self._by_server(cells)
+            for cost in self._ask("probe", server, mine, data, STEP_SECONDS)[0]
+        ]
+
+    def _by_server(self, cells: Sequence[Cell]) -> list[tuple[Server, list[Cell]]]:
+        """The cells by server; all of these servers are started at once."""
+        found: dict[Server, list[Cell]] = {}
+        for cell in cells:
+            found.setdefault(self.of(cell), []).append(cell)
+        return list(found.items())
+
+    def _ask(
+        self, task: str, server: Server, cells: Sequence[Cell], data: Path, limit: float, **more: Any
+    ) -> tuple[list[Any], str | None]:
+        """The answer of a process that does something else than train, or what it was doing when it died or hung."""
+        with tempfile.TemporaryDirectory() as folder:
+            reply, log, step = (Path(folder, name) for name in ("reply.json", "log", "step"))
+            job = {
+                "task": task,
+                "cells": [cell.to_json(where=True) for cell in cells],
+                "data": str(data.absolute()),
+                "plugins": [str(place) for place in self.registry.folders],
+                "reply": str(reply),
+                "step": str(step),
+                "more": more,
+            }
+            server.submit(folder, log, job)
+            pid, doing, since = 0, "", time.monotonic()
+            while True:
+                event = self.next(POLL_SECONDS) or {}
+                if event and event["id"] != folder:  # the end of an earlier question that we gave up
+                    continue
+                if "pid" in event:
+                    pid, since = event["pid"], time.monotonic()
+                if "exit" in event:
+                    break
+                now = step.read_text() if step.exists() else ""
+                if now != doing:
+                    doing, since = now, time.monotonic()
+                if pid and time.monotonic() - since > limit:
+                    guard.end_tree(pid)
+                    return [], f"{doing or task}: did not end within {limit:g} seconds"
+            if reply.exists():
+                return json.loads(reply.read_text()), None
+            doing = step.read_text() if step.exists() else task
+            said = log.read_text(errors="replace").strip().splitlines()[-1:] if event["exit"] == os.EX_SOFTWARE else []
+            return [], f"{doing}: ended its process ({(said or [guard.how_it_ended(event['exit'])])[0]})"
+
     def close(self) -> None:
+        """End all servers and what they run; cells that come later get new ones."""
         for server in self._running.values():
             server.close()
-        self._running.clear()
-
-
-@contextlib.contextmanager
-def serving(registry: Registry) -> Iterator[Servers]:
-    """Servers that end with the block."""
-    servers = Servers(registry)
-    try:
-        yield servers
-    finally:
-        servers.close()
+        self._running, self._events = {}, queue.Queue()

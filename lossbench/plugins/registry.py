@@ -193,6 +193,12 @@ class Plugin:
         return own
 
     @property
+    def defined(self) -> bool:
+        """Whether the file defines the entry point of this kind."""
+        named = (ast.ClassDef, ast.FunctionDef)
+        return any(isinstance(node, named) and node.name == ENTRY_POINT[self.kind] for node in self._tree.body)
+
+    @property
     def open_ended(self) -> bool:
         """True when the entry point takes **options: names that only the plugin itself can judge."""
         arguments = _signature(self._tree, ENTRY_POINT[self.kind])

@@ -1,4 +1,4 @@
-"""A first draft of a plugin: a loss that works, passes `lossbench check` and waits to be changed."""
+"""`lossbench new KIND NAME`: a plugin file that works, passes `lossbench check` and is ready to be changed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import keyword
 from pathlib import Path
 
 from lossbench.core.errors import PluginError
-from lossbench.plugins.registry import FOLDER, Registry
+from lossbench.plugins.registry import FOLDER, Kind, Registry
 
 LOSS = '''\
-"""{name}: softmax over cosines, the cosine to the true class lowered by a margin (say here what yours does).
+"""{name}: softmax over cosines, the cosine to the true class lowered by a margin (describe yours here).
 
     L = −log softmax(s·z)_y,   z_y = cos θ_y − m,   z_j = cos θ_j  (j ≠ y)
 
@@ -21,17 +21,17 @@ from torch import nn
 
 from lossbench.margin import check_labels, full_precision, init_weight, replace_target
 
-MARGIN_OFF = {{"m": 0.0}}  # the options at which no margin is left: `lossbench check` tests what the margin does
-RANGES = {{"m": (0.1, 0.5), "s": (4.0, 64.0)}}  # what may be tuned: (low, high), or a list of choices
+MARGIN_OFF = {{"m": 0.0}}  # option values without a margin: `lossbench check` tests what the margin does
+RANGES = {{"m": (0.1, 0.5), "s": (4.0, 64.0)}}  # what a suite may tune: (low, high), or a list of choices
 
 
 class Loss(nn.Module):
     def __init__(self, features: int, classes: int, *, m: float = 0.35, s: float = 16.0) -> None:  # m, s: its options
         super().__init__()
         self.m, self.s = m, s
-        self.weight = init_weight(classes, features)  # one row a class
+        self.weight = init_weight(classes, features)  # one row per class
 
-    def logits(self, features):  # for prediction: knows neither labels nor margin
+    def logits(self, features):  # for prediction: without labels or margin
         return self.s * F.linear(F.normalize(features), F.normalize(self.weight))
 
     def forward(self, features, labels):  # for training
@@ -41,20 +41,72 @@ class Loss(nn.Module):
         return F.cross_entropy(replace_target(scores, labels, target), labels)
 '''
 
+BACKBONE = '''\
+"""{name}: two convolutions, the mean over the image, one FC layer (describe yours here in one line)."""
 
-def new_loss(name: str, folder: Path | str) -> Path:
-    """Write `folder`/losses/`name`.py, a working loss; PluginError if that name cannot be had. Overwrites nothing."""
+import torch
+from torch import nn
+
+
+class Backbone(nn.Module):
+    # The suite gives in_shape = (channels, height, width) of the images and width, the length of the feature vector.
+    # Keyword-only arguments are the backbone's options; each needs a type and a default.
+    def __init__(self, in_shape: tuple[int, int, int], width: int, *, channels: int = 16) -> None:
+        super().__init__()
+        if channels < 1:
+            raise ValueError(f"channels must be at least 1, got {{channels}}")  # shown as an error in the suite file
+        layers = []
+        for incoming, outgoing in ((in_shape[0], channels), (channels, 2 * channels)):
+            layers += [nn.Conv2d(incoming, outgoing, 3, stride=2, padding=1), nn.BatchNorm2d(outgoing), nn.ReLU()]
+        self.body = nn.Sequential(*layers)
+        self.fc = nn.Linear(2 * channels, width)  # the last layer has this name: reports state its memory
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:  # B×channels×height×width, pixels (value − 127.5)/128
+        return self.fc(self.body(images).mean(dim=(2, 3)))  # B×width
+'''
+
+DATASET = '''\
+"""{name}: bright bars on noise, 8×8 gray, 4 classes (describe yours here in one line)."""
+
+from pathlib import Path
+
+import numpy as np
+
+from lossbench.data import Dataset, Split
+
+CLASSES = 4  # known without loading, so that a suite can be planned before the data is there
+
+
+def load(root: Path, *, noise: float = 0.5) -> Dataset:  # keyword-only arguments are its options
+    """`root` is the data folder. To read a file there: path = root / "my_file"; arrays = np.load(path).
+
+    For a missing file, raise lossbench.core.errors.MissingDataError: experiments that do not need it still run.
+    """
+    splits = []
+    for seed, per_class in ((0, 100), (1, 25)):  # train, test
+        labels = np.repeat(np.arange(CLASSES), per_class)  # integers from 0 to CLASSES − 1
+        images = noise * np.random.default_rng(seed).random((len(labels), 8, 8, 1))  # N×height×width×channels
+        images[np.arange(len(labels)), 2 * labels] += 1 - noise  # class k: row 2k is bright
+        splits.append(Split.of((255 * np.clip(images, 0, 1)).astype(np.uint8), labels))  # pixels are uint8
+    return Dataset(splits[0], splits[1], CLASSES)  # add sources=(path,): loaded again when that file changes
+'''
+
+TEMPLATES: dict[Kind, str] = {"loss": LOSS, "backbone": BACKBONE, "dataset": DATASET}
+
+
+def new(kind: Kind, name: str, folder: Path | str) -> Path:
+    """Write a working plugin, such as `folder`/losses/`name`.py; PluginError if the name is invalid or taken."""
     if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name) or name.startswith("_"):
-        raise PluginError(f"'{name}' cannot name a loss: use letters, digits and _, and begin with a letter")
-    path = Path(folder) / FOLDER["loss"] / f"{name}.py"
+        raise PluginError(f"'{name}' cannot name a {kind}: use letters, digits and _, and begin with a letter")
+    path = Path(folder) / FOLDER[kind] / f"{name}.py"
     if path.exists():
-        raise PluginError(f"{path}: is already there, and is left as it is")
-    if name in Registry().names("loss"):
-        raise PluginError(f"'{name}' is the name of a loss that is there already; choose another")
+        raise PluginError(f"{path}: already exists; it was not changed")
+    if name in Registry().names(kind):
+        raise PluginError(f"'{name}' is the name of an existing {kind}; choose another")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
-            file.write(LOSS.format(name=name))
+            file.write(TEMPLATES[kind].format(name=name))
     except OSError as error:
         raise PluginError(f"{path}: cannot be written ({error.strerror})") from error
     return path

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lossbench.core.errors import StoreError
+from lossbench.core.files import staged
 from lossbench.store.records import uncollected
 
 if TYPE_CHECKING:
@@ -70,9 +71,8 @@ def write(
         for folder in {(out / name).parent for name in files}:
             folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            staged = out / f"{name}.part"
-            staged.write_bytes(content)
-            staged.replace(out / name)
+            with staged(out / name) as staging:
+                staging.write_bytes(content)
     except OSError as error:
         place = error.filename or out
         raise StoreError(f"{place}: the report cannot be written ({error.strerror}); the records are safe") from error

@@ -1,30 +1,30 @@
 """Losses over several datasets, by ranks (Demšar, JMLR 2006).
 
-N is the number of datasets, never datasets × seeds: seeds on one dataset agree about what is particular to it, and
+N is the number of datasets, never datasets × seeds: seeds on one dataset share what is particular to that dataset, and
 pooling them gives false alarms in a quarter of all studies or more. So these tests take `DatasetMeans`, which
 `over_datasets` makes by averaging over the seeds inside each dataset.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.special
+import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
-from lossbench.stats.exact import Exact, rank_biserial, ranked, signed_rank
+from lossbench.stats.exact import Exact, rank_biserial, signed_rank
 from lossbench.stats.pairs import LEVEL, holm
 
-FEWEST_DATASETS = 5  # below this the F approximation is off, and ranks say little
+FEWEST_DATASETS = 5  # below this the F approximation is off
 
 
 @dataclass(frozen=True)
 class DatasetMeans:
-    """One value a dataset and loss: `means[i, j]` is the mean over seeds of `losses[j]` on `datasets[i]`."""
+    """One value per dataset and loss: `means[i, j]` is the mean over seeds of `losses[j]` on `datasets[i]`."""
 
     datasets: tuple[str, ...]
     losses: tuple[str, ...]
@@ -32,7 +32,7 @@ class DatasetMeans:
 
 
 def over_datasets(values: Mapping[str, Mapping[str, Sequence[float]]]) -> DatasetMeans:
-    """values[dataset][loss] = one number a seed → the means over seeds. Every dataset needs every loss."""
+    """values[dataset][loss] = one number per seed → the means over seeds. Every dataset needs every loss."""
     if not isinstance(values, Mapping) or not all(isinstance(by_loss, Mapping) for by_loss in values.values()):
         raise ValueError("expected values[dataset][loss][seed]; N is the number of datasets, so seeds are not pooled")
     if len(values) < 2:
@@ -48,79 +48,58 @@ def over_datasets(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Datase
         for column, loss in enumerate(losses):
             seeds = np.asarray(by_loss[loss], dtype=np.float64)
             if seeds.ndim != 1 or len(seeds) == 0 or not np.isfinite(seeds).all():
-                raise ValueError(f"'{dataset}', '{loss}': expected one finite number a seed")
+                raise ValueError(f"'{dataset}', '{loss}': expected one finite number per seed")
             means[row, column] = seeds.mean()
     return DatasetMeans(tuple(values), losses, means)
 
 
-def average_ranks(table: DatasetMeans, *, higher_is_better: bool = True) -> NDArray[np.float64]:
-    """Each loss's mean rank over the datasets, 1 the best; equal values share their mean rank."""
-    mean: NDArray[np.float64] = _ranks(table, higher_is_better).mean(axis=0)
-    return mean
-
-
 @dataclass(frozen=True)
 class Friedman:
-    """Whether the losses' ranks differ at all over N datasets: χ² and the better F, each with its p."""
+    """Whether the mean ranks of the losses (1 is best) differ over N datasets: χ², and F with its p."""
 
     datasets: int
     ranks: NDArray[np.float64]
     chi2: float
-    chi2_p: float
     f: float
     p: float
 
 
-def friedman(table: DatasetMeans, *, higher_is_better: bool = True) -> Friedman:
+def friedman(table: DatasetMeans) -> Friedman:
     """Friedman's test, corrected for ties, and the F of Iman and Davenport, which is less conservative.
 
         χ² = 12N/(k(k+1)) · (Σ R̄ⱼ² − k(k+1)²/4) / (1 − Σ(t³ − t)/(N(k³ − k)))        χ²(k − 1)
         F  = (N − 1)χ² / (N(k − 1) − χ²)                                             F(k − 1, (k − 1)(N − 1))
 
-    with t the sizes of the groups of ties. Use `p` (of F): from five datasets and three losses on its false alarms are
-    within 0.02 of the level; NaN below, where the ranks take too few values (compare two losses by `pairwise`).
+    with t the sizes of the groups of ties. From five datasets and three losses on the false alarms of F are within 0.02
+    of the level; below, the ranks take too few values and p is NaN (compare two losses by `pairwise`).
     """
-    ranks = _ranks(table, higher_is_better)
-    n, k = ranks.shape
-    ties = sum(float((np.unique(row, return_counts=True)[1] ** 3.0).sum()) - k for row in ranks)
-    return friedman_of_ranks(ranks.mean(axis=0), n, tied=ties / (n * (k**3 - k)))
-
-
-def friedman_of_ranks(ranks: ArrayLike, datasets: int, *, tied: float = 0.0) -> Friedman:
-    """`friedman` from the mean ranks alone; `tied` is Σ(t³ − t)/(N(k³ − k)), 1 if every dataset is one tie."""
-    mean = np.asarray(ranks, dtype=np.float64)
-    k = len(mean)
+    scale = float(np.abs(table.means).max()) or 1.0
+    # Rounded: means of the same seeds in another order are ties.
+    by_dataset = scipy.stats.rankdata(-np.round(table.means / scale, 12), axis=1)
+    n, k = by_dataset.shape
+    ties = sum(float((np.unique(row, return_counts=True)[1] ** 3.0).sum()) - k for row in by_dataset)
+    tied = ties / (n * (k**3 - k))
+    ranks = by_dataset.mean(axis=0)
     if tied >= 1 - 1e-12:
-        chi2 = 0.0  # every dataset is one tie: nothing differs
+        chi2 = 0.0  # on every dataset all losses tie
     else:
-        chi2 = 12 * datasets / (k * (k + 1)) * (float((mean**2).sum()) - k * (k + 1) ** 2 / 4) / (1 - tied)
-    room = datasets * (k - 1) - chi2
-    f = (datasets - 1) * chi2 / room if room > 1e-9 * datasets else math.inf  # all datasets rank alike
-    if datasets < FEWEST_DATASETS or k < 3:
-        return Friedman(datasets, mean, chi2, math.nan, f, math.nan)
-    chi2_p = float(scipy.special.chdtrc(k - 1, chi2))
-    return Friedman(datasets, mean, chi2, chi2_p, f, float(scipy.special.fdtrc(k - 1, (k - 1) * (datasets - 1), f)))
+        chi2 = 12 * n / (k * (k + 1)) * (float((ranks**2).sum()) - k * (k + 1) ** 2 / 4) / (1 - tied)
+    room = n * (k - 1) - chi2
+    f = (n - 1) * chi2 / room if room > 1e-9 * n else math.inf  # all datasets give the same ranks
+    enough = n >= FEWEST_DATASETS and k >= 3
+    p = float(scipy.special.fdtrc(k - 1, (k - 1) * (n - 1), f)) if enough else math.nan
+    return Friedman(n, ranks, chi2, f, p)
 
 
 def critical_difference(losses: int, datasets: int, level: float = LEVEL) -> float:
-    """Nemenyi's: mean ranks of two of k losses over N datasets differ where they are at least this far apart.
+    """Nemenyi's: the mean ranks of two of k losses over N datasets differ if they are at least this far apart.
 
         CD = q(level; k, ∞)/√2 · √(k(k + 1)/(6N))
 
     q is the studentised range, so all k(k − 1)/2 pairs are covered at once. Wilcoxon with Holm (`pairwise`) finds more.
     """
-    return _nemenyi_quantile(losses, level) * math.sqrt(losses * (losses + 1) / (6 * datasets))
-
-
-def nemenyi(table: DatasetMeans, *, higher_is_better: bool = True) -> NDArray[np.float64]:
-    """Nemenyi's p of every pair of losses, adjusted for all of them; the diagonal is 1."""
-    ranks = average_ranks(table, higher_is_better=higher_is_better)
-    n, k = table.means.shape
-    apart = np.abs(ranks[:, None] - ranks) / math.sqrt(k * (k + 1) / (6 * n))
-    from scipy.stats import studentized_range  # takes a second to import, for what few reports have
-
-    p: NDArray[np.float64] = studentized_range.sf(apart * math.sqrt(2), k, math.inf)
-    return np.minimum(p, 1.0)
+    quantile = float(scipy.stats.studentized_range.ppf(1 - level, losses, math.inf)) / math.sqrt(2)
+    return quantile * math.sqrt(losses * (losses + 1) / (6 * datasets))
 
 
 def tie_groups(ranks: ArrayLike, difference: float) -> list[tuple[int, ...]]:
@@ -146,32 +125,16 @@ class RankedPair:
     effect: float
 
 
-def pairwise(table: DatasetMeans, level: float = LEVEL, *, baseline: str | None = None) -> list[RankedPair]:
-    """Wilcoxon's signed-rank test over datasets, Holm-adjusted: of every pair of losses, or of each with the baseline.
+def pairwise(table: DatasetMeans, level: float = LEVEL, *, baseline: str) -> list[RankedPair]:
+    """Wilcoxon's signed-rank test over datasets of each loss against the baseline, Holm-adjusted.
 
-    With m pairs Holm first asks for p < level/m, so below 6 datasets for m = 1 (9 for m = 6, all pairs of four losses)
-    nothing could be found: then p is NaN and the test's reason says so.
+    With m pairs Holm first asks for p < level/m, which takes 6 datasets for m = 1 and 9 for m = 6. With fewer, p is NaN
+    and the test states the reason.
     """
-    if baseline is None:
-        pairs = list(itertools.combinations(table.losses, 2))
-    else:
-        pairs = [(loss, baseline) for loss in table.losses if loss != baseline]
-    column = {loss: table.means[:, index] for index, loss in enumerate(table.losses)}
-    tests = [signed_rank(column[a], column[b], level / len(pairs)) for a, b in pairs]
-    adjusted = holm([test.p for test in tests])
+    column = dict(zip(table.losses, table.means.T, strict=True))
+    against = column.pop(baseline)
+    tests = [signed_rank(mine, against, level / len(column)) for mine in column.values()]
     return [
-        RankedPair(a, b, test, p, rank_biserial(column[a], column[b]))
-        for (a, b), test, p in zip(pairs, tests, adjusted, strict=True)
+        RankedPair(loss, baseline, test, p, rank_biserial(mine, against))
+        for (loss, mine), test, p in zip(column.items(), tests, holm([test.p for test in tests]), strict=True)
     ]
-
-
-def _ranks(table: DatasetMeans, higher_is_better: bool) -> NDArray[np.float64]:
-    scale = float(np.abs(table.means).max()) or 1.0
-    rounded = np.round(table.means / scale, 12)  # means of the same seeds in another order are ties
-    return np.array([ranked(row) for row in (-rounded if higher_is_better else rounded)])
-
-
-def _nemenyi_quantile(losses: int, level: float) -> float:
-    from scipy.stats import studentized_range
-
-    return float(studentized_range.ppf(1 - level, losses, math.inf)) / math.sqrt(2)

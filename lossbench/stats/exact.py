@@ -1,29 +1,27 @@
-"""Tests without a distribution: under no difference each dᵢ is as likely as −dᵢ, so all 2ⁿ signs can be counted.
+"""Tests without a distribution: if nothing differs, dᵢ and −dᵢ are equally likely, so all 2ⁿ signs can be counted.
 
-What can be counted has a least step. n differences other than zero give no two-sided p below 2·2⁻ⁿ (0.25 at 3, 0.0625
-at 5, 0.002 at 10): where that does not reach the level, p is NaN and the reason says how many would.
+n differences other than zero give no two-sided p below 2·2⁻ⁿ (0.25 at 3, 0.0625 at 5, 0.002 at 10). Where that does not
+reach the level, p is NaN and the reason says how many pairs would do.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 from lossbench.stats.pairs import LEVEL, rounded_differences
 
-COUNTED_UP_TO = 36  # differences: two halves of 2¹⁸ sums each; beyond, sums on a fine grid
+COUNTED_UP_TO = 36  # differences: two halves of 2¹⁸ sums each; above that, sums on a fine grid
 
 
-@dataclass(frozen=True)
-class Exact:
-    """A two-sided p of n pairs. Where even the `least` attainable p is not below the level, p is NaN for a `reason`."""
+class Exact(NamedTuple):
+    """A two-sided p; NaN, for a stated reason, where no p below the level is attainable."""
 
-    n: int
     p: float
-    least: float
     reason: str = ""
 
 
@@ -41,9 +39,9 @@ def sign_flip(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Exact:
 def signed_rank(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Exact:
     """Wilcoxon's signed-rank test: the same count for signed ranks of |d| in place of d.
 
-    Zeros are dropped (Wilcoxon's own rule) and ties share their mean rank; the count is over the ranks as they are, so
-    it stays exact with ties, which tables do not. Less power than the t test for normal differences (0.955 of it), more
-    for heavy tails.
+    Zeros are dropped (Wilcoxon's own rule) and ties share their mean rank. The count is over those ranks, so it stays
+    exact with ties, unlike tables. It has 0.955 of the power of the t test for normal differences, more for heavy
+    tails.
     """
     return _by_flips(_signed_ranks(rounded_differences(a, b)), level)
 
@@ -56,7 +54,7 @@ def rank_biserial(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def pairs_needed(level: float = LEVEL) -> int:
-    """The fewest differences other than zero whose least two-sided p, 2·2⁻ⁿ, is below the level: 6 for 0.05."""
+    """The fewest differences other than zero whose smallest two-sided p, 2·2⁻ⁿ, is below the level: 6 for 0.05."""
     return math.floor(1 - math.log2(level)) + 1
 
 
@@ -69,25 +67,25 @@ def _by_flips(scores: NDArray[np.float64], level: float) -> Exact:
             f"{len(scores)} paired differences{zeros} cannot give a two-sided p below {least:.3g}; "
             f"for {level:.3g} it takes {pairs_needed(level)}"
         )
-        return Exact(n, math.nan, least, reason)
+        return Exact(math.nan, reason)
     observed = abs(float(scores.sum()))
     slack = 1e-9 * float(np.abs(scores).sum())  # the same sum in another order differs by rounding
     if observed <= slack:
-        return Exact(n, 1.0, least)
+        return Exact(1.0)
     if len(scores) > COUNTED_UP_TO:
-        return Exact(n, _tail_on_a_grid(scores), least)
+        return Exact(_tail_on_a_grid(scores))
     # Every sum is one of the first half plus one of the second: 2 · 2^(n/2) sums instead of 2ⁿ.
     first, second = np.sort(_sums(scores[::2])), np.sort(_sums(scores[1::2]))
-    beyond = len(second) - np.searchsorted(second, observed - slack - first)
-    return Exact(n, 2 * float(beyond.sum()) / 2.0 ** len(scores), least)
+    as_far = len(second) - np.searchsorted(second, observed - slack - first)
+    return Exact(2 * float(as_far.sum()) / 2.0 ** len(scores))
 
 
 def _tail_on_a_grid(scores: NDArray[np.float64]) -> float:
     """P(|Σ εᵢdᵢ| ≥ |Σ dᵢ|) for many scores, on a grid on which the sums' distribution is added up score by score.
 
-    The grid has 1000 steps for a score of average size; what rounding may move (half a step a score) counts as at least
-    as far, so p errs upwards, by a few percent of itself. One score that is far out of line does not spoil it, as it
-    would a normal approximation.
+    The grid has 1000 steps for a score of average size. Rounding moves a score by up to half a step, and what it may
+    move counts as at least as far, so p errs upwards, by a few percent of itself. Unlike a normal approximation this
+    holds with outliers.
     """
     steps = np.rint(scores * (1000 * len(scores) / np.abs(scores).sum())).astype(int)
     chance = np.ones(1)
@@ -110,15 +108,5 @@ def _signed_ranks(sample: NDArray[np.float64]) -> NDArray[np.float64]:
     """sign(d) · rank of |d| among those other than zero; zeros stay zero."""
     ranks = np.zeros_like(sample)
     decided = sample != 0
-    ranks[decided] = np.sign(sample[decided]) * ranked(np.abs(sample[decided]))
+    ranks[decided] = np.sign(sample[decided]) * scipy.stats.rankdata(np.abs(sample[decided]))
     return ranks
-
-
-def ranked(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The rank of each value, from 1; equal ones share the mean of theirs.
-
-    Ours, since a report needs nothing else of scipy.stats, which takes a second to import.
-    """
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    means: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
-    return means[place]

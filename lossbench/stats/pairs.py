@@ -1,6 +1,8 @@
-"""The paired difference: its t interval, what it is worth beside chance, and Holm's adjustment of a family.
+"""One loss against another, paired by seed: element i of `a` and of `b` come from the same seed. Differences are a − b.
 
-A comparison is paired: element i of `a` and of `b` come from the same seed. Differences are a − b.
+`resolution` is the smallest step of what is measured (one test image, for an accuracy). The spread counts as at least
+that much, since a few seeds can differ by the same step by chance. Without it, differences that are all equal count as
+certain (bytes, which no seed changes).
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy.special
@@ -15,6 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.05
 FEWEST_SEEDS = 3  # below this a t interval says next to nothing
+
+Verdict = Literal["different", "equivalent", "different but negligible", "undecided"]
+ClaimVerdict = Literal["supported", "contradicted", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,8 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, resolution: floa
 
         Δ ± t(1 − level/2; n − 1) · SD/√n        d_z = Δ/SD
 
-    Valid from three pairs on: coverage is exact for normal differences and near 0.9 for very skewed ones.
-
-    `resolution` is the least step of what is measured (one test image, for an accuracy): the spread counts as at least
-    that much, since few seeds can differ by the same step by chance. Without it, differences that are all equal are
-    taken for certain (bytes, which no seed changes): p is 1 where they are zero and 0 where they are not.
+    Valid from three pairs on: coverage is exact for normal differences and near 0.9 for very skewed ones. Without any
+    spread p is 1 where the differences are zero and 0 where they are not.
     """
     sample = differences(a, b)
     n = len(sample)
@@ -52,7 +55,7 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, resolution: floa
     if sd == 0:
         return Paired(n, delta, delta, delta, float(delta == 0), math.copysign(math.inf, delta) if delta else 0.0, 0.0)
     error = sd / math.sqrt(n)
-    # The bare functions: a report has thousands of pairs, and scipy.stats checks for longer than it counts.
+    # scipy.special: a report has thousands of pairs, and scipy.stats spends most of its time on checks.
     half = float(scipy.special.stdtrit(n - 1, 1 - level / 2)) * error
     p = float(2 * scipy.special.stdtr(n - 1, -abs(delta) / error))
     return Paired(n, delta, delta - half, delta + half, p, delta / sd, sd)
@@ -60,10 +63,102 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, resolution: floa
 
 def mean_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float, float]:
     """(mean, low, high) of one sample by the t interval; NaN bounds below three values."""
-    sample = np.asarray(values, dtype=float)
-    zeros = np.zeros_like(sample)
-    found = paired(sample, zeros, level)
+    found = paired(values, np.zeros_like(values, dtype=float), level)
     return found.delta, found.low, found.high
+
+
+def time_ratio(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Paired:
+    """How much longer a takes than b, from paired rounds: exp of the mean log ratio with its log-t interval.
+
+    `delta`, `low` and `high` are ratios (1: equal); p, dz and sd are those of the log ratios. Rounds must be
+    interleaved: drift that lasts for many rounds then affects both sides and cancels.
+    """
+    first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    if (first <= 0).any() or (second <= 0).any():
+        raise ValueError("times must be above zero")
+    found = paired(np.log(first), np.log(second), level)
+    ratio, low, high = (math.exp(value) for value in (found.delta, found.low, found.high))
+    return Paired(found.n, ratio, low, high, found.p, found.dz, found.sd)
+
+
+def tost(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
+    """p of "the difference is at least `margin` in size": small means equivalent (two one-sided paired t tests).
+
+        p = P(T ≥ (margin − |Δ|)/(SD/√n)),  T ~ t(n − 1)
+
+    p < level exactly when the (1 − 2·level) t interval lies inside ±margin. Valid from three pairs on, but weak there:
+    `equivalence_power` says how weak.
+    """
+    sample = differences(a, b)
+    return _tail(sample, margin - abs(_mean(sample)), resolution)
+
+
+def beyond(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
+    """p of "the difference is at most `margin` in size": small means that it is larger than the margin.
+
+        p = 2·P(T ≥ (|Δ| − margin)/(SD/√n)),  T ~ t(n − 1)
+
+    p < level exactly when the (1 − level) t interval lies outside ±margin; at margin 0 it is the p of `paired`. The
+    counterpart of `tost`: at most one of the two is small.
+    """
+    sample = differences(a, b)
+    return min(2 * _tail(sample, abs(_mean(sample)) - margin, resolution), 1.0)  # in this order NaN stays NaN
+
+
+def noninferior(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
+    """p of "a is below b by `margin` or more": small means that a is at most `margin` worse than b.
+
+        p = P(T ≥ (Δ + margin)/(SD/√n)),  T ~ t(n − 1)
+
+    One-sided: p < level exactly when the (1 − 2·level) t interval lies above −margin, p > 1 − level/2 when the
+    (1 − level) interval lies below it.
+    """
+    sample = differences(a, b)
+    return _tail(sample, _mean(sample) + margin, resolution)
+
+
+class Rope(NamedTuple):
+    """Posterior chances that a − b is above the band of ±margin, inside, or below; they add up to one."""
+
+    better: float
+    equivalent: float
+    worse: float
+
+
+def rope(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> Rope:
+    """Region of practical equivalence: the shares of the posterior of the mean difference outside and inside ±margin.
+
+        Δ | data ~ Δ̄ + SD/√n · t(n − 1)
+
+    which is the posterior for normal differences and a flat prior on (Δ, log σ). The chances are about the mean over
+    seeds, not about the next seed (see `wins`). NaN below three pairs.
+    """
+    sample = differences(a, b)
+    delta = _mean(sample)
+    if len(sample) >= FEWEST_SEEDS and spread(sample, resolution) == 0:
+        return Rope(float(delta > margin), float(abs(delta) <= margin), float(delta < -margin))
+    better, worse = (_tail(sample, margin - way * delta, resolution) for way in (1, -1))
+    return Rope(better, max(1 - better - worse, 0.0), worse)
+
+
+class Wins(NamedTuple):
+    """In how many pairs a is above b, and in how many the two are equal."""
+
+    wins: int
+    ties: int
+
+
+def wins(a: ArrayLike, b: ArrayLike) -> Wins:
+    sample = rounded_differences(a, b)
+    return Wins(int((sample > 0).sum()), int((sample == 0).sum()))
+
+
+def correlation(a: ArrayLike, b: ArrayLike) -> float:
+    """Pearson's r of the paired seeds: what pairing gains. NaN when either side does not vary."""
+    first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    if len(first) < FEWEST_SEEDS or first.std() == 0 or second.std() == 0:
+        return math.nan
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -81,39 +176,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Pearson's r of the paired seeds: what pairing gains. NaN when either side does not vary."""
-    first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    if len(first) < FEWEST_SEEDS or first.std() == 0 or second.std() == 0:
-        return math.nan
-    return float(np.corrcoef(first, second)[0, 1])
+def verdict(p_adjusted: float, tost_p: float, level: float = LEVEL) -> Verdict:
+    """The verdict on a pair: whether the difference is significant, and whether it is within the margin."""
+    different, equivalent = p_adjusted < level, tost_p < level  # NaN compares false: undecided
+    if different:
+        return "different but negligible" if equivalent else "different"
+    return "equivalent" if equivalent else "undecided"
 
 
-@dataclass(frozen=True)
-class Wins:
-    """How often a beats b: of n pairs, `ties` were even; `share` of the others were won, with an exact interval."""
-
-    n: int
-    wins: int
-    ties: int
-    share: float
-    low: float
-    high: float
-
-
-def wins(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Wins:
-    """P(A > B | A ≠ B): share of the decided pairs that a wins, with the exact (Clopper–Pearson) binomial interval.
-
-    Valid for any number of pairs, if wide: three wins in three give [0.29, 1]. Without a decided pair it is NaN.
-    """
-    sample = rounded_differences(a, b)
-    won, lost = int((sample > 0).sum()), int((sample < 0).sum())
-    ties = len(sample) - won - lost
-    if won + lost == 0:
-        return Wins(len(sample), 0, ties, *[math.nan] * 3)
-    low = float(scipy.special.betaincinv(won, lost + 1, level / 2)) if won else 0.0
-    high = float(scipy.special.betaincinv(won + 1, lost, 1 - level / 2)) if lost else 1.0
-    return Wins(len(sample), won, ties, won / (won + lost), low, high)
+def claim_verdict(p_adjusted: float, right_way: bool, level: float = LEVEL) -> ClaimVerdict:
+    """The verdict on a claim, from its two-sided p and whether the data point the way the claim says."""
+    if not p_adjusted < level:  # NaN compares false: undecided
+        return "undecided"
+    return "supported" if right_way else "contradicted"
 
 
 def differences(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
@@ -125,7 +200,7 @@ def differences(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 
 
 def rounded_differences(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """a − b to twelve digits of the larger side, for what counts ties: 0.3 − 0.2 and 0.2 − 0.1 are one difference."""
+    """a − b to twelve digits of the larger side, for counting ties: 0.3 − 0.2 and 0.2 − 0.1 are one difference."""
     sample = differences(a, b)
     if not np.isfinite(sample).all():
         raise ValueError("ranks and signs need finite numbers; leave out what was not measured, in pairs")
@@ -134,6 +209,19 @@ def rounded_differences(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 
 
 def spread(sample: NDArray[np.float64], resolution: float) -> float:
-    """The standard deviation, at least `resolution`; what is only rounding counts as none."""
+    """The standard deviation, at least `resolution`; rounding errors count as zero."""
     sd = float(sample.std(ddof=1))
     return max(resolution, 0.0 if sd <= 1e-12 * max(1.0, float(np.abs(sample).max())) else sd)
+
+
+def _mean(sample: NDArray[np.float64]) -> float:
+    return float(sample.mean()) if len(sample) else math.nan
+
+
+def _tail(sample: NDArray[np.float64], distance: float, resolution: float) -> float:
+    """P(T ≥ distance/(SD/√n)) for T ~ t(n − 1); NaN below three pairs, 0 or 1 without any spread."""
+    n = len(sample)
+    if n < FEWEST_SEEDS:
+        return math.nan
+    sd = spread(sample, resolution)
+    return float(scipy.special.stdtr(n - 1, -distance / (sd / math.sqrt(n)))) if sd else float(distance <= 0)

@@ -1,7 +1,8 @@
-"""What n seeds can show: power, the seeds an effect needs, and the effect n seeds find."""
+"""What n seeds can show: power, the seeds that an effect needs, and the effect that n seeds find."""
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable
 from functools import lru_cache
@@ -22,10 +23,10 @@ def power(dz: float, n: int, level: float = LEVEL) -> float:
         return 0.0
     df, shift = n - 1, abs(dz) * math.sqrt(n)
     critical = float(scipy.special.stdtrit(df, 1 - level / 2))
-    # The bare functions: a report asks thousands of times, and scipy.stats checks for longer than it counts.
+    # scipy.special: a report asks thousands of times, and scipy.stats spends most of its time on checks.
     with np.errstate(all="ignore"):
         below, lower = scipy.special.nctdtr(df, shift, critical), scipy.special.nctdtr(df, shift, -critical)
-    # For large effects scipy gives up on either tail, where hardly anything is below: the power is 1 there.
+    # For large effects scipy returns NaN for either tail, where next to nothing is below: the power is 1 there.
     return float(1 - np.nan_to_num(below, nan=0.0) + np.nan_to_num(lower, nan=0.0))
 
 
@@ -65,7 +66,7 @@ def equivalence_power(margin: float, n: int, level: float = LEVEL) -> float:
 
 @lru_cache(maxsize=4096)
 def _spreads(n: int) -> NDArray[np.float64]:
-    """The quantiles of S; asked for again and again, as searches for the seeds needed halve the same ranges."""
+    """The quantiles of S; cached, since searches for the seeds needed halve the same range."""
     points = 4000 if n <= 100 else 500  # S hardly varies where n is large
     quantiles = (np.arange(points) + 0.5) / points
     spreads: NDArray[np.float64] = np.sqrt(2 * scipy.special.gammaincinv((n - 1) / 2, quantiles) / (n - 1))
@@ -80,13 +81,6 @@ def seeds_for_equivalence(margin: float, target: float = 0.8, level: float = LEV
 
 
 def _fewest(chance: Callable[[int], float], target: float, most: int) -> int | None:
-    """The least n whose chance, which grows with n, reaches the target."""
-    if chance(most) < target:
-        return None
-    low, high = 1, 2
-    while chance(high) < target:
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if chance(middle) >= target else (middle, high)
-    return max(high, FEWEST_SEEDS)
+    """The smallest n whose chance, which grows with n, reaches the target."""
+    found = bisect.bisect_left(range(most + 1), target, key=chance)
+    return max(found, FEWEST_SEEDS) if found <= most else None

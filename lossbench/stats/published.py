@@ -1,25 +1,27 @@
-"""A published number beside our own: would one more of our runs come out there?"""
+"""A published number against our own runs: could one more of our runs give it?"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import scipy.special
 from numpy.typing import ArrayLike
 
 from lossbench.stats.pairs import LEVEL, spread
-from lossbench.stats.verdicts import PublishedVerdict
 
-FEWEST_FOR_PREDICTION = 5  # seeds; at 3 the interval is ±5 SD and holds anything
+FEWEST_FOR_PREDICTION = 5  # seeds; at 3 the interval is ±5 SD wide and contains anything
+
+PublishedVerdict = Literal["reproduced", "above", "below", "underpowered", "not comparable"]
 
 
 def prediction_interval(values: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0) -> tuple[float, float]:
     """Where one more run falls with chance 1 − level: mean ± t(1 − level/2; s − 1) · SD · √(1 + 1/s).
 
-    For s normal runs; unlike the interval of a mean it does not shrink to nothing with s. Valid from five runs on; NaN
+    For s normal runs; unlike the interval of a mean it does not shrink to zero with s. Valid from five runs on; NaN
     below. `resolution` as in `paired`.
     """
     sample = np.asarray(values, dtype=np.float64)
@@ -32,7 +34,7 @@ def prediction_interval(values: ArrayLike, level: float = LEVEL, *, resolution: 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A published number against s runs: their mean, the interval for one more run, and a word."""
+    """A published number against n runs: their mean, the interval for one more run, and the verdict."""
 
     n: int
     published: float
@@ -53,9 +55,9 @@ def reproduction(
 ) -> Reproduction:
     """Whether a published number is what one more of our runs could give.
 
-    not comparable: the protocols differ (`differs` names how). above, below: ours lie above or below what was
-    published, which is outside the prediction interval. Inside it, reproduced if the interval is at most ±margin wide,
-    else underpowered (a wide interval holds anything), as are fewer than five runs.
+    not comparable: the protocols differ (`differs` names how). above, below: the published number is outside the
+    prediction interval, and our runs are above or below it. Inside the interval: reproduced if it is at most ±margin
+    wide, else underpowered (a wide interval contains anything), as are fewer than five runs.
     """
     sample = np.asarray(values, dtype=np.float64)
     mean = float(sample.mean()) if len(sample) else math.nan

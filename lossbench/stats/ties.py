@@ -1,4 +1,4 @@
-"""Which losses of one table cannot be told apart."""
+"""Which losses of one table do not differ significantly: the compact letter display."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pair_p_values(values: ArrayLike, *, resolution: float = 0.0) -> NDArray[np.f
     """The two-sided p of the paired t test of every pair of losses.
 
     `values` is seeds × losses, NaN where a seed is missing. Each pair uses the seeds that both have; NaN below three.
-    The same numbers as `paired`, all pairs at once.
+    The same numbers as `paired`, vectorised over all pairs.
     """
     table = np.asarray(values, dtype=np.float64)
     gaps = table[:, :, None] - table[:, None, :]
@@ -34,11 +34,11 @@ def pair_p_values(values: ArrayLike, *, resolution: float = 0.0) -> NDArray[np.f
 
 
 def tie_letters(values: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0) -> list[str]:
-    """The compact letter display of a table: two losses share a letter if and only if they are not different.
+    """The letters of each loss: two losses share a letter if and only if they are not significantly different.
 
-    `values` is seeds × losses, higher is better. Pairs are judged by the paired t test, Holm-adjusted over all pairs of
-    the table; a pair with too few common seeds is not different. `a` belongs to the best mean. Empty where no pair has
-    enough seeds.
+    `values` is seeds × losses, higher is better. Pairs are compared by the paired t test, Holm-adjusted over all pairs
+    of the table; a pair with too few common seeds counts as not different. `a` goes to the best mean. Empty where no
+    pair has enough seeds.
     """
     table = np.asarray(values, dtype=np.float64)
     losses = table.shape[1]
@@ -62,9 +62,9 @@ def tie_letters(values: ArrayLike, level: float = LEVEL, *, resolution: float = 
 def letter_groups(different: ArrayLike) -> list[tuple[int, ...]]:
     """Groups of a compact letter display: two items are in a common group if and only if they are not different.
 
-    `different` is symmetric, items in the order in which groups are to be listed. No group is contained in another, and
-    none can be left out. Piepho's insert-and-absorb (2004) makes all the largest groups first, and they may grow like
-    3^(items/3); here only those are made that some pair needs, at most one for every pair.
+    `different` is symmetric, items in the order in which groups are listed. No group is contained in another, and none
+    is redundant. Piepho's insert-and-absorb (2004) first makes all maximal groups, of which there may be 3^(items/3);
+    this makes only those that some pair needs, at most one per pair.
     """
     alike = ~np.asarray(different, dtype=bool)
     np.fill_diagonal(alike, val=True)
@@ -87,7 +87,7 @@ def letter_groups(different: ArrayLike) -> list[tuple[int, ...]]:
 
 
 def _grown(pair: list[int], alike: NDArray[np.bool_], shared: NDArray[np.int_]) -> tuple[int, ...]:
-    """A largest group around a pair: next comes who has most pairs in it that share no group yet, then the first."""
+    """A maximal group around a pair, adding first what has most pairs with the group that share no group yet."""
     group = sorted(set(pair))
     while len(fitting := np.setdiff1d(np.flatnonzero(alike[group].all(axis=0)), group)):
         gain = (shared[fitting][:, group] == 0).sum(axis=1)

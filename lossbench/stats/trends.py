@@ -1,4 +1,4 @@
-"""Does something grow (or fall) with an option: with alpha, the width, the number of classes?"""
+"""Trends: whether something increases (or decreases) with an option, the width or the number of classes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ Direction = Literal["increases", "decreases"]
 class Trend:
     """A measure over the values of an option, paired by seed.
 
-    `p` is two-sided (Page), `least` the smallest that so many seeds and values can give; `direction` is where the ranks
-    point, None if nowhere. `slope` is the mean over seeds of each seed's least-squares slope, with its t interval;
-    `spearman` is the mean over seeds. `rises` and `falls` count the steps between neighbouring values that go up or
-    down beyond doubt; `p_rise` and `p_fall` are the least p of a step that goes up or down, 1 where none does.
+    `p` is two-sided (Page); `direction` is that of the ranks, None if they have none. `slope` is the mean over seeds of
+    each seed's least-squares slope, with its t interval; `spearman` is the mean over seeds. `rises` and `falls` count
+    the steps between neighbouring values that go up or down significantly; `p_rise` and `p_fall` are the smallest p of
+    a step that goes up or down, 1 where none does.
     """
 
     n: int
     p: float
-    least: float
     direction: Direction | None
     slope: float
     low: float
@@ -43,12 +42,12 @@ class Trend:
 def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0) -> Trend:
     """Page's trend test of y (seeds × values) over the ordered values x, with the size of the trend.
 
-        L = Σ_seeds Σⱼ j·rank(yⱼ within the seed);   p = 2·min(P(L ≥ l), P(L ≤ l)),  at most 1 and at least 2/(k!)ˢ
+        L = Σ_seeds Σⱼ j·rank(yⱼ within the seed);   p = min(1, 2·min(P(L ≥ l), P(L ≤ l)))
 
     Under no trend all orders of a seed's values are equally likely: exact up to 8 values and 12 seeds, else normal;
-    ties make it conservative. Page's test sees the order of x alone; the slope is per unit of x, so pass log x where
-    the option is a scale. A trend may still turn: `rises` and `falls` are paired t tests of the steps, Holm-adjusted
-    over the steps. p and intervals are NaN below three seeds. `resolution` as in `paired`.
+    ties make it conservative. Page's test uses the order of x alone; the slope is per unit of x, so pass log x where
+    the option is a scale. A significant trend need not be monotone: `rises` and `falls` come from paired t tests of
+    the steps, Holm-adjusted over the steps. p and intervals are NaN below three seeds. `resolution` as in `paired`.
     """
     at, table = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if at.ndim != 1 or table.ndim != 2 or table.shape[1] != len(at):
@@ -60,15 +59,14 @@ def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float
     order = np.argsort(at)
     at, table = at[order], table[:, order]
     scale = float(np.abs(table).max(initial=0.0)) or 1.0
-    table = np.round(table / scale, 12) * scale  # what is only rounding is a tie
+    table = np.round(table / scale, 12) * scale  # differences that are only rounding are ties
     centred = at - at.mean()
     slopes = table @ centred / (centred @ centred)
     step = resolution * float(np.abs(centred).max() / (centred @ centred))  # the slope of one step at an end
     slope = paired(slopes, np.zeros_like(slopes), level, resolution=step)
     rho = float(np.nan_to_num(_rank_correlations(at, table)).mean()) if len(table) else math.nan  # a flat seed: zero
-    least = min(1.0, 2 * math.exp(-len(table) * math.lgamma(len(at) + 1)))
     if len(table) < FEWEST_SEEDS:
-        return Trend(len(table), math.nan, least, None, slope.delta, math.nan, math.nan, rho, 0, 0)
+        return Trend(len(table), math.nan, None, slope.delta, math.nan, math.nan, rho, 0, 0)
     p, direction = _page(table)
     steps = [paired(after, before, level, resolution=resolution) for before, after in itertools.pairwise(table.T)]
     adjusted = holm([found.p for found in steps])
@@ -76,7 +74,6 @@ def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float
     return Trend(
         n=len(table),
         p=p,
-        least=least,
         direction=direction,
         slope=slope.delta,
         low=slope.low,
@@ -90,10 +87,10 @@ def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float
 
 
 def trend_evidence(found: Trend, claimed: Direction, level: float = LEVEL) -> tuple[float, bool]:
-    """The p of a claim that something increases (decreases) with an option, and whether it speaks for the claim.
+    """The p of a claim that something increases (decreases) with an option, and whether it supports the claim.
 
-    Against it speak a trend the other way and any single step the other way: two looks, so the smaller p is doubled.
-    For it speaks the trend, unless a step goes the other way beyond doubt.
+    The trend supports the claim unless a step goes significantly the other way. A trend the other way and any single
+    step the other way contradict it: two tests, so the smaller p is doubled.
     """
     along = found.direction == claimed
     if math.isnan(found.p):
@@ -103,12 +100,8 @@ def trend_evidence(found: Trend, claimed: Direction, level: float = LEVEL) -> tu
     return (found.p, True) if along and back >= level and found.p <= against else (against, False)
 
 
-def spearman(x: ArrayLike, y: ArrayLike) -> float:
-    """Spearman's ρ: Pearson's r of the ranks, ties sharing their mean rank; NaN where either side does not vary."""
-    return float(_rank_correlations(np.asarray(x), np.asarray(y)[None])[0])
-
-
 def _rank_correlations(x: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Spearman's ρ of x with each row, ties sharing their mean rank; NaN where either side does not vary."""
     first, second = scipy.stats.rankdata(x), scipy.stats.rankdata(rows, axis=1)
     first, second = first - first.mean(), second - second.mean(axis=1, keepdims=True)
     scale = np.sqrt((first @ first) * (second**2).sum(axis=1))
@@ -119,10 +112,10 @@ def _rank_correlations(x: NDArray[np.float64], rows: NDArray[np.float64]) -> NDA
 
 def _page(table: NDArray[np.float64]) -> tuple[float, Direction | None]:
     seeds, values = table.shape
-    up = scipy.stats.page_trend_test(table)
-    down = scipy.stats.page_trend_test(table[:, ::-1])
-    expected = seeds * values * (values + 1) ** 2 / 4
-    direction: Direction | None = None
-    if up.statistic != expected:
-        direction = "increases" if up.statistic > expected else "decreases"
-    return min(1.0, 2 * min(float(up.pvalue), float(down.pvalue))), direction
+    statistic = float((scipy.stats.rankdata(table, axis=1) @ np.arange(1, values + 1)).sum())
+    excess = statistic - seeds * values * (values + 1) ** 2 / 4
+    if excess == 0:
+        return 1.0, None
+    # L is symmetric about its mean, so the tail on the side of the statistic is the smaller one.
+    tail = scipy.stats.page_trend_test(table if excess > 0 else table[:, ::-1])
+    return min(1.0, 2 * float(tail.pvalue)), "increases" if excess > 0 else "decreases"

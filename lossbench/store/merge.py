@@ -14,7 +14,7 @@ from typing import Any
 
 from lossbench.core.errors import StoreError
 from lossbench.core.files import content
-from lossbench.core.model import Cell, Outline, Record, Suite, result
+from lossbench.core.model import Cell, Record, Suite, SuiteInfo, result
 from lossbench.store.records import Store
 
 RESULTS = ("done", "diverged")  # statuses that the cell decides; the others are what happened to it
@@ -29,7 +29,7 @@ class Plan:
     """The plan of a run folder."""
 
     store: Store
-    outline: Outline
+    outline: SuiteInfo
     cells: Sequence[Cell]
 
     @property
@@ -87,7 +87,7 @@ def merge(
     return Merged(target.root, len(new), len(chosen) - len(new), len(titles) - len(chosen))
 
 
-def common_plan(plans: Sequence[Plan]) -> tuple[Outline, list[Cell]]:
+def common_plan(plans: Sequence[Plan]) -> tuple[SuiteInfo, list[Cell]]:
     """The plan that all have; experiments that one machine had no data for are taken from the others."""
     first = plans[0]
     having: dict[str, Plan] = {}  # by experiment, the first plan that has it
@@ -116,7 +116,7 @@ def common_plan(plans: Sequence[Plan]) -> tuple[Outline, list[Cell]]:
     return replace(first.outline, missing=missing), [*first.cells, *added]
 
 
-def _untuned(experiment: str, outline: Outline) -> str:
+def _untuned(experiment: str, outline: SuiteInfo) -> str:
     """The experiment of the suite file that a tuned one belongs to; itself, if it is no tuned one."""
     known = outline.tuning.experiments if outline.tuning else {}
     return {tuned: name for name, tuned in known.items()}.get(experiment, experiment)

@@ -11,7 +11,6 @@ runs/NAME/set_aside/            what was found damaged or replaced: never truste
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import hashlib
 import io
@@ -21,7 +20,7 @@ import shutil
 import struct
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 
 from lossbench.core import files
 from lossbench.core.errors import StoreError
-from lossbench.core.model import GEOMETRY, LEDGER, SECONDS, Cell, Outline, Record, Suite
+from lossbench.core.model import GEOMETRY, LEDGER, SECONDS, Cell, Record, Suite, SuiteInfo
 from lossbench.plugins.metrics import METRICS, columns
 from lossbench.store.schema import parsed
 
@@ -44,7 +43,7 @@ RECORD_VERSION = 1
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a file in a zip archive
 CHECKSUM = b',\n "checksum": '  # the last field of record.json
 
-Plan = tuple[Outline, list[Cell]]  # what a report needs of a suite, and all cells that the suite means
+Plan = tuple[SuiteInfo, list[Cell]]  # what a report needs of a suite, and all cells that the suite means
 
 
 class Store:
@@ -66,14 +65,13 @@ class Store:
         with self._writing():
             for folder in (self._cells, self._place / "logs", self._staging, self._claims):
                 folder.mkdir(parents=True, exist_ok=True)
-        with self._lock_file("folder") as folder_lock:  # before anything trains: can files be locked here?
-            self._locked(folder_lock, fcntl.LOCK_SH)
-        with self._writing():
+            with files.locked(self._claims / "folder", shared=True):
+                pass  # before anything trains: can files be locked here?
             planned = [cell.to_json() for cell in cells]
-            outline = replace(suite.outline, looks=self._looks(cells, suite.outline.profile))
+            outline = replace(suite.info, looks=self._looks(cells, suite.info.profile))
             plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
-            _write_atomically(self._place / "suite.toml", suite.text.encode())
-            _write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
+            files.write_atomically(self._place / "suite.toml", suite.text.encode())
+            files.write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
         self.prepared = outline, list(cells)
 
     def _looks(self, cells: Sequence[Cell], profile: str | None) -> dict[str, list[int]]:
@@ -108,7 +106,7 @@ class Store:
             plan = json.loads(files.content(self._place / path.name))
             if plan.get("version") != PLAN_VERSION:
                 raise StoreError(f"{path}: {_other_plan(plan.get('version'))}")
-            return Outline.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
+            return SuiteInfo.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
         except FileNotFoundError:
             raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
         except OSError as error:
@@ -157,13 +155,12 @@ class Store:
         with self._writing():
             self._staging.mkdir(parents=True, exist_ok=True)
             self._cells.mkdir(parents=True, exist_ok=True)
-            staged = self._staging / f"{key}-{uuid.uuid4().hex[:8]}"
-            staged.mkdir()
-            for name, content in parts.items():
-                _write_durably(staged / name, content)
-            if os.path.lexists(self._cells / key):  # a link that leads nowhere, too
-                self.set_aside(key)
-            staged.rename(self._cells / key)
+            with files.staged(self._cells / key, self._staging / f"{key}-{uuid.uuid4().hex[:8]}") as staging:
+                staging.mkdir()
+                for name, content in parts.items():
+                    files.write_durably(staging / name, content)
+                if os.path.lexists(self._cells / key):  # a link that leads nowhere, too
+                    self.set_aside(key)
             _sync_folder(self._cells)
 
     def set_aside(self, name: str) -> Path:
@@ -202,7 +199,7 @@ class Store:
         """Put what a cell printed elsewhere in its place."""
         with self._writing():
             (self._place / "logs").mkdir(parents=True, exist_ok=True)
-            _write_atomically(self._place / "logs" / f"{key}.log", content)
+            files.write_atomically(self._place / "logs" / f"{key}.log", content)
 
     # --- sharing the folder with other runs
 
@@ -214,30 +211,12 @@ class Store:
         """
         with self._writing():
             self._claims.mkdir(parents=True, exist_ok=True)
-        with self._lock_file(key) as cell, self._lock_file("folder") as folder:
-            yield self._locked(cell, fcntl.LOCK_EX) and self._locked(folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-
-    @contextmanager
-    def _lock_file(self, name: str) -> Iterator[int]:
-        with self._writing():
-            descriptor = files.opened(self._claims / name, os.O_RDWR | os.O_CREAT)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    def _locked(self, descriptor: int, how: int) -> bool:
-        """Lock a file without waiting; False when another process holds it."""
-        try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:  # NFS without its lock service, some FUSE file systems
-            raise StoreError(
-                f"{self.root}: files cannot be locked there ({error.strerror}), so two runs could train the same cell "
-                "and overwrite each other; put the run folder on a local disk with --out DIR"
-            ) from error
-        return True
+        with ExitStack() as held:
+            with self._writing():
+                ours = held.enter_context(files.locked(self._claims / key)) and held.enter_context(
+                    files.locked(self._claims / "folder", shared=not alone)
+                )
+            yield ours
 
     def sweep_staging(self) -> None:
         """Delete what writers that died left half-written, except for cells that another run holds."""
@@ -254,6 +233,11 @@ class Store:
     def _writing(self) -> Iterator[None]:
         try:
             yield
+        except files.LockError as error:
+            raise StoreError(
+                f"{self.root}: files cannot be locked there ({error.strerror}), so two runs could train the same cell "
+                "and overwrite each other; put the run folder on a local disk with --out DIR"
+            ) from error
         except OSError as error:
             place = str(error.filename or self.root).replace(str(self._place), str(self.root), 1)
             raise StoreError(f"{place}: cannot be written ({error.strerror}); finished cells are safe") from error
@@ -283,10 +267,10 @@ def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     """The records of a run as a table, one row a cell of its plan that has a record.
 
     Columns: key, status, error, cause, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind,
-    correct, total, accuracy (percent), seconds_*, bytes_* , angle_train and angle_test (degrees, mean over classes),
-    those of GEOMETRY, one per metric that has none of these (scores in percent), fingerprint, flags, options (a dict),
-    and the curve, angles, rounds and timing as they were recorded. A cell that two experiments share has one row in
-    each.
+    trial, correct, total, accuracy (percent), seconds_*, bytes_*, angle_train and angle_test (degrees, mean over
+    classes), those of GEOMETRY, one per metric that has none of these (scores in percent), fingerprint, flags, options
+    (a dict), and the curve, angles, rounds and timing as they were recorded. A cell that two experiments share has one
+    row in each.
     """
     store = Store(run_dir)
     return tabulated(store.plan()[1], store.scan()[0])
@@ -305,7 +289,7 @@ _COLUMNS = list(
     dict.fromkeys(
         [
             *("key", "status", "error", "cause", "experiment", "task", "dataset", "backbone", "width", "classes"),
-            *("loss", "label", "seed", "kind", "correct", "total", "accuracy"),
+            *("loss", "label", "seed", "kind", "trial", "correct", "total", "accuracy"),
             *(f"seconds_{name}" for name in SECONDS),
             *(f"bytes_{name}" for name in LEDGER),
             *(f"angle_{split}" for split in SPLITS),
@@ -462,22 +446,6 @@ def _other_plan(version: Any) -> str:
         f"{found}, and this lossbench reads version {PLAN_VERSION}; use the lossbench that wrote it, or run the suite "
         "again with the same --out to write it anew"
     )
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    staged = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
-    try:
-        _write_durably(staged, content)
-        staged.rename(path)
-    finally:
-        staged.unlink(missing_ok=True)
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    with path.open("wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
 
 
 def _sync_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The claims of a suite: that each can be answered by the cells of its experiment, before anything trains."""
+"""The claims of a suite; a claim that the cells of its experiment cannot answer is an error before anything trains."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from lossbench.core.errors import SuiteError, nearest
-from lossbench.core.format import Claim, ClaimText
+from lossbench.core.format import Claim
 from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import label, parse_label
 from lossbench.core.model import Experiment, Spec
 from lossbench.plugins.metrics import METRICS
+from lossbench.suite.format import ClaimText
 
 Path = Sequence[Any]
 
-# The keys of each form, the one that names it first; what a form must have and may have.
+# By form, which is named by its first key: other keys that it needs, and keys that it may have.
 FORMS = {
     "better": (("than",), ("than_metric",)),
     "not_worse": (("than",), ("margin",)),
@@ -24,15 +25,15 @@ FORMS = {
     "decreases_with": (("loss",), ("than", "values")),
     "unchanged_with": (("loss",), ("than", "values", "margin")),
 }
-LISTS = ("experiment", "better", "not_worse", "loss")  # a claim for each of the names
-MARGINS = ("not_worse", "equivalent", "unchanged_with")  # the forms that ask what counts as no difference
-MOST = {"points": 100, "degrees": 180}  # that a margin may be, by the metric's unit
+LISTS = ("experiment", "better", "not_worse", "loss")  # keys that may be lists: one claim per name
+MARGINS = ("not_worse", "equivalent", "unchanged_with")  # the forms with a margin of equivalence
+MOST = {"points": 100, "degrees": 180}  # the largest margin, by the metric's unit
 GRID = ("width", "classes")  # what a trend may follow besides an option of the loss
 FEWEST_VALUES = {"increases_with": 3, "decreases_with": 3, "unchanged_with": 2}
 
 
 class Names(Protocol):
-    """Who knows the names in a suite file, and how to complain about them."""
+    """Looks up the losses that a suite names, and builds its errors."""
 
     def fail(self, path: Path, problem: object) -> SuiteError: ...
 
@@ -44,7 +45,7 @@ class Names(Protocol):
 
 
 def each(written: ClaimText) -> list[Claim]:
-    """The claims that one entry of a suite file means: for every choice from its lists one, whose text names it."""
+    """The claims of one entry of a suite file: one per combination of names in its lists."""
     keys = [key for key in LISTS if isinstance(getattr(written, key), list)]
     said = written.model_dump(exclude_none=True)
     claims = []
@@ -56,19 +57,19 @@ def each(written: ClaimText) -> list[Claim]:
 
 
 def twice(written: ClaimText) -> tuple[str, str] | None:
-    """A list of an entry, and a name that stands in it more than once."""
+    """A list of an entry that repeats a name, and that name."""
     lists = {key: names for key in LISTS if isinstance(names := getattr(written, key), list)}
     return next(((key, name) for key, names in lists.items() if (name := first_repeated(names)) is not None), None)
 
 
 def first_repeated(items: Sequence[Any]) -> Any:
-    """The first item that stood in a sequence before; None when there is none."""
+    """The first item that occurs a second time; None if there is none."""
     seen: set[Any] = set()
     return next((item for item in items if item in seen or seen.add(item)), None)  # type: ignore[func-returns-value]
 
 
 def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:
-    """What a resolved claim tests, whatever its words: the same for two claims exactly when one test answers both."""
+    """What a resolved claim tests: equal for two claims exactly if one test answers both."""
     points = (
         (k, minimum_width(k) if width == "min" else width) for k, _ in experiment.tasks for width in experiment.widths
     )
@@ -85,7 +86,7 @@ def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:
 
 
 def check_variants(claims: Sequence[Claim], experiments: Mapping[str, Experiment]) -> None:
-    """A profile may leave values of an option out, but what follows the option must follow it alone there too."""
+    """A profile may leave out values of an option, but the variants of a trend may still differ in that option only."""
     for claim in claims:
         if claim.along is not None and claim.along not in GRID and claim.experiment in experiments:
             try:
@@ -95,7 +96,7 @@ def check_variants(claims: Sequence[Claim], experiments: Mapping[str, Experiment
 
 
 def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
-    """The claim with its labels as the experiment writes them; one that no cell can answer is refused."""
+    """The claim with the labels of the experiment's losses; an error if no cell can answer it."""
     found = _resolved(claim, experiment, path, names)
     if (metric := _of_angles(found)) is not None:
         for written in losses_of(found):
@@ -105,7 +106,7 @@ def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> 
 
 
 def losses_of(claim: Claim) -> list[str]:
-    """The labels of the losses that a claim is about; along an option, what its variants meet."""
+    """The losses that a claim names; along an option, the label that its variants match."""
     return [
         written
         for written in (claim.better, claim.not_worse, claim.loss, claim.than, *(claim.equivalent or ()))
@@ -114,7 +115,7 @@ def losses_of(claim: Claim) -> list[str]:
 
 
 def of_angles(claims: Sequence[Claim], specs: Sequence[Spec]) -> dict[str, str]:
-    """Why each of these losses needs class weights, by label: the first claim about angles that names it."""
+    """Why losses need class weights, by label: the first claim about angles that names each."""
     needed: dict[str, str] = {}
     for claim, spec in itertools.product(claims, specs):
         metric = _of_angles(claim)
@@ -124,8 +125,8 @@ def of_angles(claims: Sequence[Claim], specs: Sequence[Spec]) -> dict[str, str]:
 
 
 def without_class_weights(metric: str, loss: str) -> str:
-    """The end of a sentence about a claim that a loss cannot meet."""
-    return f"is about '{metric}', which is measured from class weights, and loss '{loss}' has none"
+    """The end of the error about a claim on a loss without class weights."""
+    return f"is about '{metric}', which needs class weights, and loss '{loss}' has none"
 
 
 def _of_angles(claim: Claim) -> str | None:
@@ -167,8 +168,8 @@ def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) ->
         raise names.fail(path, problem)
     if claim.along is not None:
         if experiment.tunes and claim.along not in GRID:
-            problem = f"tuning chooses the options of '{experiment.name}', so nothing follows '{claim.along}' there"
-            raise names.fail(path, f"{problem}; follow width or classes, or say it of '{experiment.tunes}'")
+            problem = f"tuning chooses the options of '{experiment.name}', so it has no trend along '{claim.along}'"
+            raise names.fail(path, f"{problem}; use width or classes, or the experiment '{experiment.tunes}'")
         found = claim.model_copy(update={"than": named("than", claim.than)})
         return _resolved_trend(found, claim.along, experiment, path, names)
     if claim.equivalent is not None:
@@ -185,14 +186,14 @@ def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) ->
 
 
 def relabelled(claim: Claim, before: Experiment, after: Experiment) -> Claim:
-    """The claim with its losses as another profile writes them: a label shows only what that profile's file says."""
+    """The claim with the labels of another profile, which may write the options of a loss differently."""
     labels = {
         old.label: new.label
         for old in before.losses
         for new in after.losses
         if old.matches(new) and old.label != new.label
     }
-    # Along an option `loss` is no label but what its variants meet.
+    # Along an option, `loss` is not a label but what its variants match.
     named = ("better", "not_worse", "than", *(["loss"] if claim.along in GRID else []))
     given = {key: getattr(claim, key) for key in named}
     changed: dict[str, Any] = {key: labels[written] for key, written in given.items() if written in labels}
@@ -204,7 +205,7 @@ def relabelled(claim: Claim, before: Experiment, after: Experiment) -> Claim:
 def variants(specs: Sequence[Spec], loss: str, option: str) -> dict[float, str]:
     """The labels of a loss by the value of one of its options, in the order of the values.
 
-    `loss` is `name[option=value,…]`; only variants that meet its options count, and they may differ in `option` alone.
+    `loss` is `name[option=value,…]`; only variants with these options count, and they may differ in `option` only.
     """
     name, met = parse_label(loss)
     mine = [spec for spec in specs if spec.name == name and all(spec.options.get(key) == met[key] for key in met)]
@@ -212,12 +213,12 @@ def variants(specs: Sequence[Spec], loss: str, option: str) -> dict[float, str]:
     if odd := next((rest for rest in others if rest != others[0]), None):
         key = next(key for key in odd if odd[key] != others[0][key])
         written = label(name, {**met, key: odd[key]})
-        raise ValueError(f"variants of '{loss}' differ in '{key}' too; choose some, as in '{written}'")
+        raise ValueError(f"variants of '{loss}' also differ in '{key}'; fix it, as in '{written}'")
     by_value: dict[float, str] = {}
     for spec in mine:
         value = spec.options[option]
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"the values of '{option}' are not numbers, so nothing can increase with them")
+            raise ValueError(f"the values of '{option}' are not numbers, so there is no trend along it")
         by_value[float(value)] = spec.label
     return dict(sorted(by_value.items()))
 
@@ -226,9 +227,7 @@ def _check_form(claim: Claim, path: Path, names: Names) -> None:
     given = [key for key in FORMS if getattr(claim, key) is not None]
     if len(given) != 1:
         known = ", ".join(f"'{form}'" for form in FORMS)
-        problem = (
-            f"has both '{given[0]}' and '{given[1]}'; choose one" if given else f"states nothing; give one of {known}"
-        )
+        problem = f"has both '{given[0]}' and '{given[1]}'; choose one" if given else f"needs one of the keys {known}"
         raise names.fail(path, problem)
     form = given[0]
     needed, allowed = FORMS[form]
@@ -239,10 +238,10 @@ def _check_form(claim: Claim, path: Path, names: Names) -> None:
             raise names.fail(path, f"needs the key '{key}' beside '{form}'")
     for key in dict.fromkeys(key for parts in FORMS.values() for group in parts for key in group):
         if getattr(claim, key) is not None and key not in (*needed, *allowed):
-            raise names.fail([*path, key], f"does not go with '{form}'")
+            raise names.fail([*path, key], f"cannot be combined with '{form}'")
     if claim.than_metric is not None:
         if "step_seconds" in (claim.metric, claim.than_metric):
-            raise names.fail([*path, "than_metric"], "step times are ratios; they compare with no other metric")
+            raise names.fail([*path, "than_metric"], "step times are ratios and cannot be compared with another metric")
         first, second = METRICS[claim.metric], METRICS[claim.than_metric]
         if (first.unit, first.higher_is_better) != (second.unit, second.higher_is_better):
             problem = f"'{claim.than_metric}' cannot be compared with '{claim.metric}': another unit or direction"
@@ -253,12 +252,14 @@ def _check_metric(metric: str, experiment: Experiment, path: Path, names: Names)
     if metric not in METRICS:
         raise names.fail(path, f"unknown metric '{metric}'; {nearest(metric, METRICS)}")
     if metric == "step_seconds" and not experiment.timing:
-        problem = f"experiment '{experiment.name}' has no timing cells, so no cell produces 'step_seconds'"
+        problem = f"experiment '{experiment.name}' has no timing cells, which measure 'step_seconds'"
         raise names.fail(path, problem)
     if experiment.task not in METRICS[metric].tasks:
-        problem = f"experiment '{experiment.name}' is no {' or '.join(METRICS[metric].tasks)}, so no cell produces"
+        problem = (
+            f"experiment '{experiment.name}' is not a {' or '.join(METRICS[metric].tasks)}, which measures '{metric}'"
+        )
         hint = "; its test classes have no class weights, did you mean 'angle_train'?" if metric == "angle" else ""
-        raise names.fail(path, f"{problem} '{metric}'{hint}")
+        raise names.fail(path, problem + hint)
 
 
 def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> Claim:
@@ -267,10 +268,10 @@ def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path
     if along in GRID:
         loss = names.one_of(written, experiment.losses, [*path, "loss"])
         if claim.metric == "step_seconds":
-            problem = f"rounds are paired within a timing cell, which has one {along}; say 'better' and 'than' there"
+            problem = f"step times are compared within a timing cell, which has one {along}; use 'better' and 'than'"
             raise names.fail([*path, "metric"], problem)
         if getattr(claim, along) is not None:
-            raise names.fail([*path, along], f"does not go with a trend over {along}; see 'values'")
+            raise names.fail([*path, along], f"cannot be combined with a trend along {along}; use 'values'")
         known = _grid_values(claim, along, experiment)
         if along == "classes" and set(experiment.widths) == {"min"}:
             claim = claim.model_copy(update={"width": "min"})
@@ -298,13 +299,13 @@ def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path
                 raise names.fail([*path, "values", place], f"{problem}; known: {_listed(known)}")
         values = [float(value) for value in wanted if value != "min"]
     if len(set(values)) < FEWEST_VALUES[key]:
-        problem = f"needs {FEWEST_VALUES[key]} values of '{along}' or more, the cells have {_listed(values)}"
-        raise names.fail([*path, key], f"{problem}; compare two by 'better' and 'than'")
+        problem = f"needs at least {FEWEST_VALUES[key]} values of '{along}', the cells have {_listed(values)}"
+        raise names.fail([*path, key], f"{problem}; compare two with 'better' and 'than'")
     return claim.model_copy(update={"loss": loss, "values": sorted(set(values)) if claim.values is not None else None})
 
 
 def _grid_values(claim: Claim, along: str, experiment: Experiment) -> list[float]:
-    """The widths that every number of classes has, or the numbers of classes."""
+    """The widths common to all numbers of classes, or the numbers of classes."""
     if along == "classes":
         return [float(k) for k, _ in experiment.tasks]
     ks = [k for k, _ in experiment.tasks if claim.classes in (None, k)]
@@ -313,7 +314,7 @@ def _grid_values(claim: Claim, along: str, experiment: Experiment) -> list[float
 
 
 def _width(value: Any, least: set[int]) -> Any:
-    """`min` is a width only where there is one number of classes."""
+    """`min` is one width only if there is one number of classes."""
     return float(next(iter(least))) if value == "min" and len(least) == 1 else value
 
 

@@ -1,4 +1,4 @@
-"""One sentence out of a pydantic error: where, what is wrong, the nearest valid thing."""
+"""A pydantic error as one sentence: the place, the problem, the nearest valid value."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
 def validate(model: type[Model], raw: Mapping[str, Any], where: Callable[[Sequence[Any]], str]) -> Model:
-    """`raw` as a model; SuiteError names the place (as `where` words it), the problem and the nearest valid thing."""
+    """`raw` as a model; SuiteError names the place (as `where` formats it) and the problem."""
     try:
         return model.model_validate(raw)
     except pydantic.ValidationError as error:
         problems = [(_real_path(problem, raw), problem) for problem in error.errors(include_url=False)]
         first = problems[0][0]
         inside = [(path, problem) for path, problem in problems if path[: len(first)] == first]
-        deepest = max(inside, key=lambda item: len(item[0]))[0]  # of a union, the branch that fits best
+        deepest = max(inside, key=lambda item: len(item[0]))[0]  # in a union, the branch that fits best
         same = [problem for path, problem in inside if path == deepest]
         raise SuiteError(f"{where(deepest)}: {_sentence(same, model)}") from error
 
 
 def _real_path(problem: Any, raw: Any) -> list[Any]:
-    """The key's path in the file: pydantic's own, less the names it gives to the branches of a union."""
+    """The key's path in the file: pydantic's own without the names of union branches."""
     path: list[Any] = []
     here = raw
     *inner, last = problem["loc"]
@@ -89,7 +89,7 @@ def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:
 
 
 def _keys_at(model: type[pydantic.BaseModel], path: Sequence[Any]) -> list[str]:
-    """The keys that the table at `path` may have."""
+    """The valid keys of the table at `path`."""
     for part in path:
         if isinstance(part, str) and part in model.model_fields:
             model = next(_models(model.model_fields[part].annotation), model)

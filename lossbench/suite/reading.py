@@ -1,54 +1,61 @@
-"""TOML → Suite, strictly: every unknown key, name or option fails here, in one sentence, before anything trains."""
+"""TOML → Suite: every unknown key, name or option is an error here, before anything trains."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
-from lossbench.core.files import content
-from lossbench.core.format import (
-    MOST_CELLS,
-    Claim,
-    ExperimentText,
-    NamedText,
-    Profile,
-    Protocol,
-    PublishedText,
-    SuiteFile,
-    Tune,
-)
+from lossbench.core.format import Claim, NamedText, Protocol, PublishedText
 from lossbench.core.labels import label, parse_label
-from lossbench.core.model import Budget, Experiment, Outline, Spec, Suite, Warm
+from lossbench.core.model import Budget, Experiment, Spec, Suite, SuiteInfo, Warm
 from lossbench.core.values import flaw
 from lossbench.plugins.metrics import METRICS
 from lossbench.plugins.registry import Kind, OptionError, Registry
 from lossbench.suite.claims import check_variants, each, first_repeated, meaning, relabelled, resolved, twice
 from lossbench.suite.explain import validate
+from lossbench.suite.format import MOST_CELLS, ExperimentText, Profile, SuiteFile, Tune
 from lossbench.suite.settings import tuned
 from lossbench.suite.tuning import with_trials
 
-# The number of classes that a dataset has; the data package answers it, tests may answer it themselves.
+# The number of classes of a dataset.
 CountClasses = Callable[[Spec], int]
-NO_PROFILE = "none"  # `--profile none`: the suite itself, also where `auto` would choose a profile
-
-
-def read(path: Path, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
-    """The suite in a file; `registry` judges the names of losses, backbones and datasets."""
-    try:
-        text = content(path).decode("utf-8-sig")  # some editors begin a file with a byte order mark
-    except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from error
-    return parse(text, str(path), registry, count_classes, profile)
+NO_PROFILE = "none"  # `--profile none`: the suite without a profile, even if it has `auto`
 
 
 def parse(text: str, source: str, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
-    """The suite in a text. All profiles are judged, whichever is asked for: a typo in the unused one counts too."""
+    """The suite in a text, at one profile."""
+    found = read_profiles(text, source, registry, count_classes)
+    check_profile(profile, source, found)
+    return found[profile]
+
+
+def check_profile(profile: str | None, source: str, known: Mapping[str | None, Suite]) -> None:
+    """Refuse a profile that the suite does not have."""
+    if profile not in known:
+        names = [name for name in known if name]
+        raise SuiteError(f"{source}: profile: no such profile '{profile}'; {nearest(str(profile), names)}")
+
+
+def read_profiles(
+    text: str,
+    source: str,
+    registry: Registry,
+    count_classes: CountClasses,
+    *,
+    argument: str | None = None,
+    plugins: Sequence[str] = (),
+) -> dict[str | None, Suite]:
+    """The suite without a profile (None) and at each of its profiles; an error in any of them is raised.
+
+    `source` is what errors call the file, `registry` knows the losses, backbones and datasets; `argument` and
+    `plugins` are what `lossbench run` takes to run the suite again.
+    """
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, integers of thousands of digits, endless nesting
@@ -57,43 +64,50 @@ def parse(text: str, source: str, registry: Registry, count_classes: CountClasse
         raise SuiteError(f"{_where(source, wrong[0])}: {wrong[1]}")
     file = validate(SuiteFile, raw, lambda path: _where(source, path))
     reader = _Reader(source, file, registry, count_classes)
-    if profile is not None and profile not in file.profile:
-        raise SuiteError(f"{source}: profile: there is no profile '{profile}'; {nearest(profile, file.profile)}")
     reader.check_auto()
-    found = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
-    claims = reader.claims(found[None][0])
-    by_profile = {name: {each.name: each for each in _claimable(found[name][0])} for name in found}
-    for name in file.profile:
+    grids = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
+    claimable = {name: _claimable(experiments) for name, (experiments, _) in grids.items()}
+    claims = reader.claims(claimable[None])
+    for profile in file.profile:
         try:
-            check_variants(claims, by_profile[name])
+            check_variants(claims, claimable[profile])
         except ValueError as error:
-            raise reader.fail(["profile", name], error) from error
-    experiments, tuning = found[profile]
-    if profile is not None:
-        whole, shown = by_profile[None], by_profile[profile]
-        experiments = tuple(_restated(each, whole.get(each.name, each), profile) for each in experiments)
-        claims = tuple(
-            relabelled(claim, whole[claim.experiment], shown[claim.experiment]) if claim.experiment in shown else claim
-            for claim in claims
-        )
+            raise reader.fail(["profile", profile], error) from error
     baseline = reader.loss(file.baseline, ["baseline"]).label
-    outline = Outline(
-        name=file.name,
-        title=file.title or file.name,
-        baseline=baseline,
-        margin=file.margin,
-        claims=claims,
-        published={experiment.name: experiment.published for experiment in experiments},
-        profile=profile,
-        command=f"lossbench run {source}" + (f" --profile {profile}" if profile else ""),
-        tuning=tuning,
-        note=file.profile[profile].note if profile else "",
-    )
-    return Suite(outline, experiments, text, tuple(file.auto or ()))
+    suites: dict[str | None, Suite] = {}
+    for name, (grid, tuning) in grids.items():
+        shown, whole = claimable[name], claimable[None]
+        experiments = tuple(_restated(each, whole.get(each.name, each), name) for each in grid)
+        info = SuiteInfo(
+            name=file.name,
+            title=file.title or file.name,
+            baseline=baseline,
+            margin=file.margin,
+            claims=tuple(
+                relabelled(claim, whole[claim.experiment], shown[claim.experiment])
+                if claim.experiment in shown
+                else claim
+                for claim in claims
+            ),
+            published={experiment.name: experiment.published for experiment in experiments},
+            profile=name,
+            command=_command(argument or source, name or (NO_PROFILE if file.auto else None), plugins),
+            tuning=tuning,
+            note=file.profile[name].note if name else "",
+        )
+        suites[name] = Suite(info, experiments, text, tuple(file.auto or ()))
+    return suites
 
 
-def _restated(shown: Experiment, whole: Experiment, profile: str) -> Experiment:
-    """An experiment of a profile; where it trains otherwise, numbers of the `same` protocol are of another there."""
+def _command(argument: str, profile: str | None, plugins: Sequence[str]) -> str:
+    """The command that runs a suite again."""
+    options = ["--profile", profile] if profile else []
+    options += [part for folder in plugins for part in ("--plugins", folder)]
+    return shlex.join(["lossbench", "run", argument, *options])
+
+
+def _restated(shown: Experiment, whole: Experiment, profile: str | None) -> Experiment:
+    """An experiment of a profile; if it trains differently, published numbers no longer have the `same` protocol."""
     other = {"protocol": Protocol.model_validate({"other": [f"another scale here: profile {profile}"]})}
     changed = not shown.trains_as(whole)
     tables = (t.model_copy(update=other) if changed and t.protocol == "same" else t for t in shown.published)
@@ -101,7 +115,7 @@ def _restated(shown: Experiment, whole: Experiment, profile: str) -> Experiment:
 
 
 class _Reader:
-    """One suite file on its way from text to meaning."""
+    """Resolves the names in one suite file."""
 
     def __init__(self, source: str, file: SuiteFile, registry: Registry, count_classes: CountClasses) -> None:
         self.source, self.file, self.registry, self.count_classes = source, file, registry, count_classes
@@ -113,14 +127,14 @@ class _Reader:
         return _where(self.source, path)
 
     def check_auto(self) -> None:
-        """Every name in `auto` is a profile, once; no profile has the name that means none."""
+        """`auto` lists existing profiles, each once; no profile is called "none"."""
         if NO_PROFILE in self.file.profile:
-            problem = f"this name is taken: `--profile {NO_PROFILE}` runs the suite without a profile; rename it"
+            problem = f"this name is reserved: `--profile {NO_PROFILE}` runs the suite without a profile; rename it"
             raise self.fail(["profile", NO_PROFILE], problem)
         names = self.file.auto or []
         for index, name in enumerate(names):
             if name not in self.file.profile:
-                problem = f"there is no profile '{name}'; {nearest(name, self.file.profile)}"
+                problem = f"no such profile '{name}'; {nearest(name, self.file.profile)}"
                 raise self.fail(["auto", index], problem)
             if name in names[:index]:
                 raise self.fail(["auto", index], f"'{name}' is listed twice")
@@ -131,11 +145,11 @@ class _Reader:
         names = [str(raw.get("name", index)) for index, raw in enumerate(self.file.experiment)]
         for index, name in enumerate(names):
             if name in names[:index]:
-                raise self.fail(["experiment", index], f"there are two experiments named '{name}'; rename one")
+                raise self.fail(["experiment", index], f"two experiments are named '{name}'; rename one")
         for place, mentioned in (("skip", overlay.skip), ("experiment", list(overlay.experiment))):
             for name in mentioned:
                 if name not in names:
-                    problem = f"there is no experiment '{name}'; {nearest(name, names)}"
+                    problem = f"no such experiment '{name}'; {nearest(name, names)}"
                     raise self.fail(["profile", profile, place], problem)
         found = []
         for index, (name, raw) in enumerate(zip(names, self.file.experiment, strict=True)):
@@ -150,21 +164,21 @@ class _Reader:
             ]
             found.append(self.experiment(layers, here, whole=profile is None))
             if (total := sum(each.size for each in found)) > MOST_CELLS:
-                raise self.fail(here, f"brings the suite to {total:,} cells; the most is {MOST_CELLS:,}")
+                raise self.fail(here, f"brings the suite to {total:,} cells; the limit is {MOST_CELLS:,}")
             if found[-1].name in [experiment.name for experiment in found[:-1]]:
-                raise self.fail(here, f"there are two experiments named '{found[-1].name}'; rename one")
+                raise self.fail(here, f"two experiments are named '{found[-1].name}'; rename one")
         if not found:
-            raise self.fail(["profile", profile, "skip"], "leaves no experiment to run")
+            raise self.fail(["profile", profile, "skip"], "skips every experiment")
         return tuple(found)
 
     def tuning(
         self, experiments: tuple[Experiment, ...], profile: str | None
     ) -> tuple[tuple[Experiment, ...], Budget | None]:
-        """The experiments of one profile with the trials that [tune] gives them, and what a report says of it."""
+        """The experiments of one profile with the trials of [tune], and the budget for the report."""
         overlay = self.file.profile[profile].tune if profile else {}
         if self.file.tune is None:
             if overlay:
-                raise self.fail(["profile", profile, "tune"], "there is no [tune] that it could be laid over")
+                raise self.fail(["profile", profile, "tune"], "the suite has no [tune] table to override")
             return experiments, None
 
         def origin(path: Sequence[Any]) -> list[Any]:
@@ -178,9 +192,9 @@ class _Reader:
     def experiment(
         self, layers: list[tuple[list[Any], Mapping[str, Any]]], here: list[Any], *, whole: bool
     ) -> Experiment:
-        """One experiment from its layers, each laid over the one before; errors name the layer to blame.
+        """One experiment from its layers, each overriding the one before; errors name the layer at fault.
 
-        `whole`: no profile has left out losses or classes that published numbers belong to.
+        `whole` is false if a profile may leave out losses or classes that published numbers belong to.
         """
         merged: dict[str, Any] = {}
         for _, layer in layers:
@@ -196,7 +210,7 @@ class _Reader:
         for key in ("seeds", "widths", "classes"):
             given = getattr(text, key)
             if isinstance(given, list) and (repeated := first_repeated(given)) is not None:
-                raise self.fail(origin([key]), f"{repeated!r} is there twice")
+                raise self.fail(origin([key]), f"{repeated!r} is listed twice")
         if text.schedule.evaluations > text.schedule.steps:
             problem = f"must be at most 'steps', {text.schedule.steps}, got {text.schedule.evaluations}"
             raise self.fail(origin(["schedule", "evaluations"]), problem)
@@ -208,13 +222,13 @@ class _Reader:
             for (name, axes), place in zip(swept, places, strict=True)
             for combination in itertools.product(*axes.values())
         ]
-        # The baseline has one label in all experiments, however each writes it.
+        # The baseline has one label in all experiments.
         baseline = self.loss(self.file.baseline, ["baseline"])
         losses = [replace(spec, label=baseline.label) if spec.matches(baseline) else spec for spec in losses]
         known: dict[Any, Spec] = {}
         for spec in losses:
             if (first := known.setdefault(spec.meaning(), spec)) is not spec:
-                problem = f"'{spec.label}' is there twice (the other is written '{first.label}')"
+                problem = f"'{spec.label}' is listed twice (also as '{first.label}')"
                 raise self.fail(origin(["losses"]), problem)
         labels = [spec.label for spec in losses]
         if baseline.label not in labels:
@@ -245,7 +259,7 @@ class _Reader:
         )
 
     def check_size(self, text: ExperimentText, swept: Sequence[Sequence[Sequence[Any]]], path: Sequence[Any]) -> None:
-        """Refuse a grid of too many cells before it is expanded; `swept` has the values of each option of each loss."""
+        """Refuse a grid with too many cells before it is expanded; `swept`: values of each option of each loss."""
         sizes = [math.prod(map(len, axes)) for axes in swept]
         seeds = text.seeds if isinstance(text.seeds, int) else len(text.seeds)
         grid = {"losses": sum(sizes), "widths": len(text.widths), "classes": len(text.classes or [0]), "seeds": seeds}
@@ -254,7 +268,7 @@ class _Reader:
             most = max(range(len(sizes)), key=sizes.__getitem__)
             lengths = " × ".join(str(len(axis)) for axis in swept[most] if len(axis) > 1)
             sweep = f", losses[{most}] alone sweeps {lengths}" if lengths else ""
-            raise self.fail(path, f"asks for {total:,} cells ({product}{sweep}); the most is {MOST_CELLS:,}")
+            raise self.fail(path, f"has {total:,} cells ({product}{sweep}); the limit is {MOST_CELLS:,}")
 
     def published(
         self,
@@ -264,7 +278,7 @@ class _Reader:
         *,
         whole: bool,
     ) -> Iterator[PublishedText]:
-        """The tables of published numbers, with the losses as the experiment writes them."""
+        """The tables of published numbers, with the labels of the experiment's losses."""
         written = text.published
         tables: list[tuple[list[Any], PublishedText]]
         if isinstance(written, dict):
@@ -278,7 +292,7 @@ class _Reader:
                 if not whole:
                     continue
                 known = ", ".join(map(str, text.classes or ())) or "none"
-                problem = f"the experiment's 'classes' have no {table.classes}; known: {known}"
+                problem = f"{table.classes} is not among the experiment's 'classes'; known: {known}"
                 raise self.fail(origin(["published", *path[:-1], "classes"]), problem)
             place = origin(["published", *path])
             meant = {key: self.loss(key, place) for key in table.values}
@@ -288,14 +302,12 @@ class _Reader:
             )
 
     def tasks(self, text: ExperimentText, origin: Callable[[Sequence[Any]], list[Any]]) -> Iterator[tuple[int, Spec]]:
-        """The dataset as (classes, dataset): once, or once for each k of the experiment's `classes`."""
+        """(classes, dataset): once, or once per number in the experiment's `classes`."""
         name, written = self.named(text.dataset, origin(["dataset"]))
         written = self.with_task(name, written, text.task, origin)
         dataset = self.resolve("dataset", name, written, origin(["dataset"]))
         if text.classes is not None and "classes" in written:
-            raise self.fail(
-                origin(["classes"]), f"'{dataset.label}' chooses its classes already; give them in one place"
-            )
+            raise self.fail(origin(["classes"]), f"'{dataset.label}' already selects classes; set them in one place")
         try:
             available = self.count_classes(dataset)
         except LossbenchError as error:
@@ -312,37 +324,38 @@ class _Reader:
     def with_task(
         self, name: str, written: dict[str, Any], task: str, origin: Callable[[Sequence[Any]], list[Any]]
     ) -> dict[str, Any]:
-        """The experiment's task as an option of a dataset that can serve both; one without pairs is refused."""
+        """The dataset's options with the experiment's task; a dataset without pairs cannot be verified."""
         try:
             option = self.registry.find("dataset", name).own.get("task")
         except PluginError as error:
             raise self.fail(origin(["dataset"]), error) from error
         if "task" in written:
-            raise self.fail(origin(["dataset", "task"]), "belongs to the experiment: write it beside 'dataset'")
+            raise self.fail(origin(["dataset", "task"]), "'task' is a key of the experiment, not of its dataset")
         if option is None and task == "verification":
             able = [n for n in self.registry.names("dataset") if "task" in self.registry.find("dataset", n).own]
-            raise self.fail(origin(["task"]), f"dataset '{name}' has no pairs to verify; these have: {', '.join(able)}")
+            raise self.fail(
+                origin(["task"]), f"dataset '{name}' does not support verification; these do: {', '.join(able)}"
+            )
         return written if option is None or option.default == task else written | {"task": task}
 
-    def claims(self, experiments: Sequence[Experiment]) -> tuple[Claim, ...]:
-        """The claims, their labels as the experiments write them; one that no cell can answer is refused."""
-        by_name = {experiment.name: experiment for experiment in _claimable(experiments)}
+    def claims(self, by_name: Mapping[str, Experiment]) -> tuple[Claim, ...]:
+        """The claims, with labels as the experiments write them; a claim that no cell can answer is an error."""
         claims = []
         stated: dict[Any, int] = {}
         for index, entry in enumerate(self.file.claim):
             if not entry.text.strip():
                 raise self.fail(["claim", index, "text"], "is empty; state the claim in words")
             if repeated := twice(entry):
-                raise self.fail(["claim", index, repeated[0]], f"'{repeated[1]}' is there twice")
+                raise self.fail(["claim", index, repeated[0]], f"'{repeated[1]}' is listed twice")
         for index, claim in ((index, claim) for index, entry in enumerate(self.file.claim) for claim in each(entry)):
             path: list[Any] = ["claim", index]
             if claim.experiment not in by_name:
-                problem = f"there is no experiment '{claim.experiment}'; {nearest(claim.experiment, by_name)}"
+                problem = f"no such experiment '{claim.experiment}'; {nearest(claim.experiment, by_name)}"
                 raise self.fail([*path, "experiment"], problem)
             claims.append(resolved(claim, by_name[claim.experiment], path, self))
             said = meaning(claims[-1], by_name[claim.experiment], self.file.margin)
             if said in stated:
-                raise self.fail(path, f"'{claims[-1].text}' is what claim[{stated[said]}] states already; remove one")
+                raise self.fail(path, f"'{claims[-1].text}' repeats claim[{stated[said]}]; remove one")
             stated[said] = index
         return tuple(claims)
 
@@ -350,11 +363,11 @@ class _Reader:
         return self.single("loss", written, path)
 
     def weightless(self, loss: str) -> bool:
-        """Whether a loss's file shows that it has no class weights."""
+        """Whether a loss declares that it has no class weights."""
         return self.registry.find("loss", loss).weightless
 
     def one_of(self, written: str, losses: Sequence[Spec], path: Sequence[Any]) -> str:
-        """The label, among those of `losses`, that `written` means."""
+        """The label in `losses` of the loss that is written here."""
         wanted = self.loss(written, path)
         for spec in losses:
             if spec.matches(wanted):
@@ -363,23 +376,23 @@ class _Reader:
         raise self.fail(path, f"no cell produces '{written}'; {nearest(written, labels)}")
 
     def single(self, kind: Kind, item: str | NamedText, path: Sequence[Any]) -> Spec:
-        """A plugin with one value an option."""
+        """A plugin with one value per option."""
         name, written = self.named(item, path)
         return self.resolve(kind, name, written, path)
 
     def axes(self, kind: Kind, item: str | NamedText, path: Sequence[Any]) -> tuple[str, dict[str, list[Any]]]:
-        """A plugin and the values of each of its options: several where a list is swept."""
+        """A plugin and the values of each of its options; a list sweeps several."""
         name, written = self.named(item, path)
         axes = {}
         for option, value in written.items():
             swept = isinstance(value, list) and not self.takes(kind, name, option, value)
             if swept and not value:
-                raise self.fail([*path, option], "is an empty list: nothing to sweep over")
+                raise self.fail([*path, option], "is an empty list; give at least one value to sweep")
             axes[option] = value if swept else [value]
         return name, axes
 
     def takes(self, kind: Kind, name: str, option: str, value: Any) -> bool:
-        """True when a list is itself a value of that option."""
+        """Whether a list is itself a value of that option."""
         try:
             self.registry.find(kind, name).options[option].parse(value)
         except (PluginError, KeyError, ValueError):
@@ -404,27 +417,29 @@ class _Reader:
 
 
 def resolve(registry: Registry, kind: Kind, name: str, written: Mapping[str, Any]) -> Spec:
-    """A named plugin with its options decided; only what was written shows in its label."""
+    """A plugin with all its options; its label shows only those that were written."""
     plugin = registry.find(kind, name)
-    for key, value in written.items():  # a label may hold what its suite file does not: escapes in quotes
+    for key, value in written.items():  # a label can contain escapes that its suite file cannot
         if found := flaw(value):
             raise OptionError(key, f"option '{key}' of {kind} '{name}' {found[1]}")
     options = {key: _as_json(value) for key, value in plugin.parse_options(written).items()}
     shown = {key: value for key, value in options.items() if key in written}
-    # Of a dataset the digest of its arrays will stand here, whatever they were made from.
+    # For a dataset, `plan.job.with_data` replaces this by the digest of its arrays.
     source = plugin.source_hash if kind == "dataset" else plugin.identity(options)
     return Spec(name, options, label(name, shown), source)
 
 
 def json_schema(registry: Registry) -> dict[str, Any]:
-    """The JSON schema of a suite file, for editors; plugin names are those in sight."""
+    """The JSON schema of a suite file, for editors."""
     top = SuiteFile.model_json_schema()
     grid = ExperimentText.model_json_schema()
     definitions = top.setdefault("$defs", {}) | grid.pop("$defs", {})
-    partial = {key: value for key, value in grid.items() if key != "required"}  # the layers complete each other
+    partial = {
+        key: value for key, value in grid.items() if key != "required"
+    }  # defaults and profiles are partial experiments
     definitions["Experiment"] = partial
     for table in ("NamedText", "Schedule", "WarmStart"):
-        definitions[table].pop("required")  # a layer need not repeat what it leaves as it is
+        definitions[table].pop("required")  # an override need not repeat the rest
     named: tuple[tuple[str, Kind], ...] = (("dataset", "dataset"), ("backbone", "backbone"), ("losses", "loss"))
     for key, kind in named:
         partial["properties"][key]["description"] = f"a {kind}: {', '.join(registry.names(kind))}"
@@ -444,9 +459,10 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "title": "lossbench suite"}
 
 
-def _claimable(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """What a claim may be about: the experiments, and those that tuning will add."""
-    return [*experiments, *(tuned(experiment, {}) for experiment in experiments if experiment.trials)]
+def _claimable(experiments: Sequence[Experiment]) -> dict[str, Experiment]:
+    """The experiments that a claim may name: those of the suite and their tuned counterparts."""
+    counterparts = [tuned(experiment) for experiment in experiments if experiment.trials]
+    return {experiment.name: experiment for experiment in (*experiments, *counterparts)}
 
 
 def _as_json(value: Any) -> Any:
@@ -454,7 +470,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables merge key by key, everything else is replaced; a table with another `name` is another thing."""
+    """Tables are merged key by key, other values replaced; a table with another `name` is replaced as a whole."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)

@@ -1,65 +1,56 @@
-"""Trials → settings: which trial of a loss won, and the experiments that are then trained with what was chosen. Pure.
+"""Trials → settings: which trial of a loss won, and the tuned experiments that follow. Pure.
 
-A trial counts when all its seeds finished; the one with the best mean accuracy on the held-out images wins, of equal
-ones the earliest, so that a loss stays as it is written unless something is better. Every point of the grid (a dataset,
-a width) chooses for itself. A trial that diverged, or whose plugin raised, has lost; one that was killed or ran out of
-memory, time or disk has not been tried yet, and nothing is chosen before it has.
+A trial counts if all its seeds finished. The one with the best mean accuracy on the held-out images wins; ties go to
+the earliest, so a loss keeps its defaults unless something is better. Every point of the grid chooses for itself.
+A trial that diverged or whose plugin raised has lost. One that was killed or ran out of memory, time or disk has not
+been tried yet, and nothing is chosen before it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from lossbench.core.model import Cell, Experiment, Setting, Spot, Suite
+from lossbench.core.model import Cell, Experiment, LossAt, Setting
 
 SUFFIX = "-tuned"
-
-
-class Place(NamedTuple):
-    """A loss at a point of an experiment."""
-
-    experiment: str
-    dataset: str
-    width: int
-    loss: str
-
-    @property
-    def spot(self) -> Spot:
-        return self.dataset, self.width, self.loss
+Records = Mapping[str, Mapping[str, Any]]  # by key; `status`, `cause` and `accuracy` are read
 
 
 @dataclass
 class Trial:
-    """How one trial came out."""
+    """The outcome of one trial over its seeds."""
 
     number: int
-    setting: Setting  # its loss has the label of the loss that is tuned
-    accuracies: list[float] = field(default_factory=list)  # in percent, of the seeds that finished
-    lost: int = 0  # seeds that ended otherwise, as they would again
-    disturbed: int = 0  # seeds that the environment ended: killed, out of memory or time, disk full
+    setting: Setting
+    accuracies: list[float] = field(default_factory=list)  # percent, of the seeds that finished
+    lost: int = 0  # seeds that failed and would fail again
+    disturbed: int = 0  # seeds ended by the environment: killed, out of memory or time, disk full
     missing: int = 0  # seeds without a record
 
     @property
     def mean(self) -> float | None:
-        """On the held-out images; None where a seed did not finish: a mean over survivors would flatter it."""
+        """On the held-out images; None if a seed did not finish: a mean over the others would be biased."""
         return None if self.lost or self.left else sum(self.accuracies) / len(self.accuracies)
 
     @property
     def left(self) -> int:
-        """Seeds that are to be trained before anything is chosen."""
+        """Seeds that must still be trained before anything is chosen."""
         return self.disturbed + self.missing
 
 
-def tried(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> dict[Place, list[Trial]]:
-    """The trials of every loss and point, in their order; a record is asked for `status`, `cause` and `accuracy`."""
-    found: dict[Place, dict[int, Trial]] = {}
-    for cell in (cell for cell in cells if cell.kind == "trial"):
-        label, number = cell.tried
-        mine = found.setdefault(Place(cell.experiment, cell.dataset.label, cell.width, label), {})
-        loss = replace(cell.loss, label=label)
-        trial = mine.setdefault(number, Trial(number, Setting(loss, cell.schedule.lr)))
+def tried(cells: Sequence[Cell], records: Records) -> dict[LossAt, list[Trial]]:
+    """The trials of every loss at every point, by trial number."""
+    # A trial of a verification has fewer classes than the point it belongs to, so dataset and width find the point.
+    points = {(cell.experiment, cell.dataset.label, cell.width): cell.point for cell in cells if cell.kind == "train"}
+    found: dict[LossAt, dict[int, Trial]] = {}
+    for cell in cells:
+        if cell.trial is None:
+            continue
+        point = points[cell.experiment, cell.dataset.label, cell.width]
+        mine = found.setdefault((point, cell.loss.label), {})
+        trial = mine.setdefault(cell.trial, Trial(cell.trial, Setting(cell.loss, cell.schedule.lr)))
         record = records.get(cell.key)
         if record is None:
             trial.missing += 1
@@ -73,63 +64,53 @@ def tried(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> di
 
 
 def complete(trials: Sequence[Trial]) -> bool:
-    """Whether every trial has ended, well or not: before that nothing is chosen."""
+    """Whether every trial has ended; nothing is chosen before."""
     return not any(trial.left for trial in trials)
 
 
 def winner(trials: Sequence[Trial]) -> Trial | None:
-    """The trial with the best mean, of equal ones the earliest; None where none finished."""
+    """The trial with the best mean, the earliest of equal ones; None if none finished."""
     finished = [trial for trial in trials if trial.mean is not None]
     return max(finished, key=lambda trial: (trial.mean, -trial.number), default=None)
 
 
-def with_tuned(suite: Suite, cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> Suite:
-    """The suite and the tuned experiments whose settings the records decide, as far as they do."""
-    chosen: dict[str, dict[Spot, Setting]] = {}
-    for place, trials in tried(cells, records).items():
-        if complete(trials) and (best := winner(trials)):
-            chosen.setdefault(place.experiment, {})[place.spot] = best.setting
-    added = [tuned(each, chosen[each.name]) for each in suite.experiments if each.name in chosen]
-    return replace(suite, experiments=(*suite.experiments, *added))
+def tuned_experiments(
+    experiments: Sequence[Experiment], cells: Sequence[Cell], records: Records
+) -> tuple[Experiment, ...]:
+    """The tuned experiments, with every setting that the trials have decided so far."""
+    chosen = {
+        place: best.setting
+        for place, trials in tried(cells, records).items()
+        if complete(trials) and (best := winner(trials))
+    }
+    names = {point["experiment"] for point, _ in chosen}
+    return tuple(tuned(each, chosen) for each in experiments if each.name in names)
 
 
-def without_setting(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence for every loss and point of which no trial finished, so that nothing can be chosen."""
-    for place, trials in tried(cells, records).items():
-        if complete(trials) and winner(trials) is None:
-            where = f"{place.experiment}  {place.loss}  M={place.width}  {place.dataset}"
-            yield f"not tuned: {where}: none of its {len(trials)} trials finished, so it is left out of {named(place)}"
+def tuned(experiment: Experiment, settings: Mapping[LossAt, Setting] | None = None) -> Experiment:
+    """The tuned counterpart of an experiment; without `settings` every loss keeps its defaults.
 
-
-def waiting(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence where trials have not been run, as a filter leaves them, and one where the environment ended some."""
-    found = tried(cells, records).values()
-    missing = sum(any(trial.missing for trial in trials) for trials in found)
-    disturbed = sum(any(trial.disturbed for trial in trials) for trials in found)
-    if missing:
-        yield f"{missing} of {len(found)} losses and points have trials left to run: not tuned yet"
-    if disturbed:
-        trials = sum(trial.disturbed > 0 for trials in found for trial in trials)
-        yield (
-            f"{trials} trial{'s were' if trials > 1 else ' was'} lost to the environment (killed, out of memory or "
-            f"time, disk full): {disturbed} of {len(found)} losses and points not tuned yet; run again with "
-            "--retry-failed"
-        )
-
-
-def named(place: Place) -> str:
-    return place.experiment + SUFFIX
-
-
-def tuned(experiment: Experiment, settings: Mapping[Spot, Setting]) -> Experiment:
-    """The same experiment with chosen settings. Step times and published numbers stay with the losses as written."""
+    Step times and published numbers belong to the defaults and stay with them.
+    """
     name = experiment.name + SUFFIX
     return replace(
         experiment, name=name, trials=None, tunes=experiment.name, settings=settings, timing=None, published=()
     )
 
 
-def expected(suite: Suite) -> Suite:
-    """The tuned experiments alone, as if every loss came out as it is written: so many cells will follow the trials."""
-    follow = [tuned(each, {}) for each in suite.experiments if each.trials]
-    return replace(suite, experiments=tuple(replace(each, settings=None) for each in follow))
+def notices(cells: Sequence[Cell], records: Records) -> Iterator[str]:
+    """One sentence per loss and point without a finished trial, and one each for trials left to run or disturbed."""
+    found = tried(cells, records)
+    for (point, loss), trials in found.items():
+        if complete(trials) and winner(trials) is None:
+            where = f"{point['experiment']}  {loss}  M={point['width']}  {point['dataset']}"
+            tuned_name = point["experiment"] + SUFFIX
+            yield f"not tuned: {where}: none of its {len(trials)} trials finished; {tuned_name} leaves it out"
+    missing = sum(any(trial.missing for trial in trials) for trials in found.values())
+    disturbed = sum(any(trial.disturbed for trial in trials) for trials in found.values())
+    if missing:
+        yield f"not tuned yet: {missing} of {len(found)} losses and points still have trials to run"
+    if disturbed:
+        lost = sum(trial.disturbed > 0 for trials in found.values() for trial in trials)
+        were = f"{lost} trial{'s were' if lost > 1 else ' was'} killed or ran out of memory, time or disk"
+        yield f"not tuned yet: {disturbed} of {len(found)} losses and points; {were}: run again with --retry-failed"

@@ -1,9 +1,9 @@
-"""The settings of a loss that are tried when it is tuned: as many for every loss, and always the same ones. Pure."""
+"""The settings of a loss that its trials use: the same number for every loss, and always the same ones. Pure."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, islice
 from typing import Any
@@ -13,17 +13,17 @@ from lossbench.core.streams import derive
 from lossbench.core.values import frozen
 from lossbench.plugins.ranges import Choices, Range, Space
 
-LR = "schedule.lr"  # the learning rate beside the options of a loss, of which none can have this name
+LR = "schedule.lr"  # the learning rate beside the options of a loss; no option can have this name
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
-RESOLUTION = 2**-40  # of a point: digits below it change nothing
-MOST_POINTS = 4096  # that are looked at: a space of few points is exhausted long before
+RESOLUTION = 2**-40  # of a coordinate
+MOST_POINTS = 4096  # that are looked at: a space with few points is exhausted long before
 
 
 def settings(loss: Spec, space: Space, lr: float, lr_range: Range | None, trials: int) -> tuple[Setting, ...]:
-    """Up to `trials` different settings of a loss, the first being the loss as it is written.
+    """Up to `trials` different settings of a loss; the first is its default.
 
-    The others are quasi-random points of its space, in an order of their own: more trials are the same ones and some
-    more. A space with fewer points than trials gives fewer settings.
+    The others are quasi-random points of its space in a fixed order, so more trials extend fewer ones. A
+    space with fewer points than trials gives fewer settings.
     """
     axes: dict[str, Range | Choices] = dict(space)
     written: dict[str, Any] = {name: loss.options[name] for name in axes}
@@ -38,25 +38,22 @@ def settings(loss: Spec, space: Space, lr: float, lr_range: Range | None, trials
         if (point_of := frozen(values)) not in seen:
             seen.add(point_of)
             found.append(values)
-    return tuple(_setting(loss, number, values, lr) for number, values in enumerate(found, start=1))
-
-
-def _setting(loss: Spec, number: int, values: Mapping[str, Any], lr: float) -> Setting:
-    options = {**loss.options, **{name: value for name, value in values.items() if name != LR}}
-    return Setting(replace(loss, options=options).as_trial(number), values.get(LR, lr))
+    rates = [values.pop(LR, lr) for values in found]
+    specs = [replace(loss, options={**loss.options, **values}) for values in found]
+    return tuple(Setting(spec, rate) for spec, rate in zip(specs, rates, strict=True))
 
 
 def _points(names: list[str], label: str) -> Iterator[tuple[float, ...]]:
-    """A Halton sequence, one prime an axis, its digits permuted by the loss's own stream.
+    """A Halton sequence, one prime per axis, its digits permuted by the loss's own random stream.
 
-    Written out here: a library's sequence may change with its version, and with it the key of every trial.
+    Implemented here because a library's sequence may change with its version, and with it the key of every trial.
     """
     axes = [_axis(PRIMES[place % len(PRIMES)], label, name) for place, name in enumerate(names)]
     return zip(*axes, strict=True)
 
 
 def _axis(base: int, label: str, name: str) -> Iterator[float]:
-    """The numbers 0, 1, 2, … in digits of `base`, each place's digits permuted, mirrored at the point."""
+    """0, 1, 2, … in base `base`, each digit permuted by its place, mirrored at the radix point."""
     permutations: list[list[int]] = []
     unit = 1.0
     while unit > RESOLUTION:

@@ -1,4 +1,4 @@
-"""[tune] of a suite → the trials of its experiments; what cannot be tuned is refused in one sentence, as in `suite`."""
+"""The [tune] table of a suite → the trials of its experiments."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
-from lossbench.core.format import MOST_CELLS, ChoicesText, Tune
 from lossbench.core.labels import parse_label
 from lossbench.core.model import Budget, Experiment, Spec, Trials
 from lossbench.plugins.ranges import Range, RangeError, Space, rising
 from lossbench.plugins.registry import Registry
+from lossbench.suite.format import MOST_CELLS, ChoicesText, Tune
 from lossbench.suite.settings import SUFFIX
 from lossbench.suite.trials import settings
 
@@ -20,7 +20,7 @@ Path = Sequence[Any]
 
 
 class Names(Protocol):
-    """Who knows the plugins and datasets that a suite names, and how to complain about them."""
+    """Looks up the plugins and datasets that a suite names, and builds its errors."""
 
     registry: Registry
 
@@ -40,9 +40,9 @@ def with_trials(
     origin: Callable[[Path], Path],
     whole: bool,
 ) -> tuple[tuple[Experiment, ...], Budget | None]:
-    """The experiments, those that are tuned with their trials, and what a report says of it.
+    """The experiments, the tuned ones with their trials, and the budget for the report.
 
-    `known` are the names of all experiments; `whole`: no profile has left out experiments or losses that [tune] names.
+    `known` are the names of all experiments; `whole` is false if a profile may skip experiments or losses of [tune].
     """
     try:
         lr = Range(*rising(*tune.lr), logarithmic=True) if tune.lr else None
@@ -50,7 +50,7 @@ def with_trials(
         raise names.fail(origin(["lr"]), error) from error
     for index, name in enumerate(tune.experiments or ()):
         if name not in known:
-            problem = f"there is no experiment '{name}'; {nearest(name, known)}"
+            problem = f"no such experiment '{name}'; {nearest(name, known)}"
             raise names.fail(origin(["experiments", index]), problem)
     chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
     stated = _stated(tune, chosen, names, origin, whole=whole)
@@ -58,16 +58,16 @@ def with_trials(
     told: dict[str, dict[str, str]] = {}
     for each in chosen:
         if each.name + SUFFIX in known:
-            problem = f"is what '{each.name}' will be called once it is tuned; rename this one"
+            problem = f"'{each.name}' gets this name once it is tuned; rename this experiment"
             raise names.fail(["experiment", each.name + SUFFIX], problem)
         if tune.seeds > len(each.seeds):
-            problem = f"experiment '{each.name}' has only {len(each.seeds)}, got {tune.seeds}"
+            problem = f"experiment '{each.name}' has only {len(each.seeds)} seeds, got {tune.seeds}"
             raise names.fail(origin(["seeds"]), problem)
         grid = {"trials": tune.trials, "losses": len(each.losses), "widths": len(each.widths)}
         grid |= {"classes": len(each.tasks), "seeds": tune.seeds}
         if (total := math.prod(grid.values())) > MOST_CELLS:
             product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
-            problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the most is {MOST_CELLS:,}"
+            problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the limit is {MOST_CELLS:,}"
             raise names.fail(origin(["trials"]), problem)
         by_label = {}
         for spec in each.losses:
@@ -80,7 +80,7 @@ def with_trials(
     if not found:  # a profile skips them all
         return tuple(experiments), None
     if not lr and not any(told.values()):
-        raise names.fail(origin([]), "there is nothing to tune: no loss declares RANGES; give 'lr' or 'ranges'")
+        raise names.fail(origin([]), "nothing to tune: no loss declares RANGES; add 'lr' or 'ranges'")
     budget = Budget(
         trials=tune.trials,
         seeds=tune.seeds,
@@ -95,7 +95,7 @@ def with_trials(
 def _stated(
     tune: Tune, tuned: Sequence[Experiment], names: Names, origin: Callable[[Path], Path], *, whole: bool
 ) -> dict[str, Space]:
-    """The ranges that the suite states itself, by the name of the loss."""
+    """The ranges in the suite file, by the name of the loss."""
     found: dict[str, Space] = {}
     present = {spec.name for each in tuned for spec in each.losses}
     for name, written in tune.ranges.items():
@@ -103,7 +103,7 @@ def _stated(
         try:
             plugin = names.registry.find("loss", name)
             if whole and name not in present:
-                raise PluginError(f"no experiment that is tuned has the loss '{name}'; {nearest(name, present)}")
+                raise PluginError(f"no tuned experiment has the loss '{name}'; {nearest(name, present)}")
             found[name] = plugin.read_ranges({option: _as_written(value) for option, value in written.items()})
         except RangeError as error:
             raise names.fail([*place, *([error.option] if error.option else [])], error) from error
@@ -113,12 +113,12 @@ def _stated(
 
 
 def _as_written(value: Any) -> Any:
-    """A range or choices as a plugin would write them."""
+    """A range or choices in the form that a plugin's RANGES have."""
     return value.choices if isinstance(value, ChoicesText) else tuple(value)
 
 
 def _space(spec: Spec, stated: Mapping[str, Space], names: Names) -> Space:
-    """What is tuned of a loss: the suite's own word before the plugin's; what its label writes down is not."""
+    """The options of a loss to tune: the suite's ranges override the plugin's; options in its label are fixed."""
     try:
         declared = names.registry.find("loss", spec.name).ranges
     except PluginError as error:
@@ -128,12 +128,12 @@ def _space(spec: Spec, stated: Mapping[str, Space], names: Names) -> Space:
 
 
 def _held_out(each: Experiment, dataset: Spec, share: float, path: Path, names: Names) -> tuple[int, Spec]:
-    """A task with part of its training images tested on in place of the test set, under the label of its point."""
+    """A task scored on part of its training images instead of the test set, under the label of its point."""
     if dataset.options.get("validation") is not None:
-        problem = f"experiment '{each.name}' holds images out already ('validation' of its dataset); remove that"
+        problem = f"experiment '{each.name}' already holds images out ('validation' of its dataset); remove that"
         raise names.fail(path, problem)
     if "validation" in names.registry.find("dataset", dataset.name).own:
-        problem = f"dataset '{dataset.name}' has an option 'validation' of its own, so nothing can be held out of it"
+        problem = f"dataset '{dataset.name}' has its own option 'validation', so no images can be held out"
         raise names.fail(path, problem)
     held_out = replace(dataset, options={**dataset.options, "validation": share}, where=names.where(path))
     try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from lossbench.core.files import write_atomically
 
 STATE_FORMAT = b"lossbench-state-2"  # another number when what the file holds changes
 
@@ -55,18 +56,11 @@ class Checkpointer:
     def write(self, state: dict[str, Any]) -> None:
         """Replace the file by one rename. A full disk costs the checkpoint, not the cell."""
         content = as_bytes(state)
-        staged = self.path.with_name(f".{self.path.name}-{os.getpid()}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with staged.open("wb") as handle:
-                handle.write(self._header(content) + b"\n" + content)
-                handle.flush()
-                os.fsync(handle.fileno())
-            staged.replace(self.path)
+            write_atomically(self.path, self._header(content) + b"\n" + content)
         except OSError as error:
             print(f"no checkpoint was kept: {error}")
-        finally:
-            staged.unlink(missing_ok=True)
 
 
 def as_bytes(state: dict[str, Any]) -> bytes:

@@ -261,7 +261,7 @@ def test_a_claim_with_lists_is_one_for_each_of_their_names(read_suite):
     two = GRID + GRID[GRID.index("[[experiment]]") :].replace('name = "digits"', 'name = "again"', 1)
     body = 'better = ["center", "w_softmax[alpha=1.0]"]\nthan = "softmax"'
     suite = read_suite(two + claim(body).replace('experiment = "digits"', 'experiment = ["digits", "again"]'))
-    assert [(found.text, found.experiment, found.better) for found in suite.outline.claims] == [
+    assert [(found.text, found.experiment, found.better) for found in suite.info.claims] == [
         ("t (digits, center)", "digits", "center"),
         ("t (digits, w_softmax[alpha=1.0])", "digits", "w_softmax[alpha=1.0]"),
         ("t (again, center)", "again", "center"),
@@ -282,9 +282,9 @@ def test_a_claim_speaks_of_losses_as_the_profile_writes_them(tmp_path, read_suit
     )
     text += "[profile.short.all]\nlosses = ['softmax', 'w_softmax[alpha=0.5]']\n"
     whole, short = read_suite(text), read_suite(text, "short")
-    assert whole.outline.claims[0].better == "w_softmax[alpha=0.5,gradient=exact]"
-    assert short.outline.claims[0].better == "w_softmax[alpha=0.5]"
-    assert short.outline.claims[1].equivalent == ["w_softmax[alpha=0.5]", "softmax"]
+    assert whole.info.claims[0].better == "w_softmax[alpha=0.5,gradient=exact]"
+    assert short.info.claims[0].better == "w_softmax[alpha=0.5]"
+    assert short.info.claims[1].equivalent == ["w_softmax[alpha=0.5]", "softmax"]
     assert list(analyse([write_run(short, tmp_path, truth)]).claims["n"]) == [4, 4]
 
 
@@ -320,7 +320,7 @@ def test_cases_of_one_statement_are_counted(results, tmp_path, read_suite):
     table, listed = claims(analyse([write_run(suite, tmp_path / "all", truth)])).blocks
     assert table.columns == ("statement", "supported", "contradicted", "undecided", "not run")
     assert table.rows == (("t", "1", "1", "1", "0"), ("u", "1", "0", "0", "0"))
-    assert [row[0] for row in listed.rows] == [found.text for found in suite.outline.claims]
+    assert [row[0] for row in listed.rows] == [found.text for found in suite.info.claims]
     run = write_run(suite, tmp_path / "some", lambda cell: None if cell.loss.name == "center" else truth(cell))
     table, listed = claims(analyse([run])).blocks
     assert table.rows == (("t", "1", "1", "0", "1"), ("u", "0", "0", "0", "1"))

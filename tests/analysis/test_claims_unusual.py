@@ -117,5 +117,5 @@ def test_seeds_needed_decide_an_open_equivalence_the_way_it_looks(gain, spread, 
 
 def test_the_note_of_a_claim_is_in_the_table_of_claims(tmp_path, read_suite):
     suite = read_suite(SMALL + claim('better = "w_softmax"\nthan = "softmax"\nnote = "Known."'))
-    assert isinstance(suite.outline.claims[0], Claim)
+    assert isinstance(suite.info.claims[0], Claim)
     assert list(analyse([write_run(suite, tmp_path, lambda cell: Truth())]).claims["note"]) == ["Known."]

@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # the made-up runs of the
 
 from synthetic import Truth, common, noise, write_run
 
-from lossbench import api, data
+from lossbench import data
+from lossbench.plan.job import with_data
 from lossbench.plugins.registry import Registry
 from lossbench.suite import reading as suite
 
@@ -71,7 +72,7 @@ def main() -> None:
         folder = Path(scratch)
         (folder / "many.toml").write_text(SUITE)
         parsed = suite.parse(SUITE, "many.toml", registry, lambda spec: spec.options["classes"] or 10)
-        write_run(api.with_data(parsed, registry, data.data_folder()), folder / "runs" / "many", truth, total=600)
+        write_run(with_data(parsed, registry, data.data_folder()), folder / "runs" / "many", truth, total=600)
         print("| figure | seconds | of CPU | wanted | MiB | wanted |\n|---|---:|---:|---:|---:|---:|")
         for arguments, wanted in (
             (["plan", "many.toml", "--no-forecast", "--out", "new"], 2),

@@ -7,6 +7,7 @@ Prints a Markdown table: figure, measured, wanted.
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import subprocess
 import sys
@@ -17,10 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lossbench import api, data
-from lossbench.engines import local
-from lossbench.engines.servers import serving
+from lossbench import data
+from lossbench.engines import scheduler
+from lossbench.engines.local import Local
+from lossbench.engines.protocol import Resources, Setting
+from lossbench.engines.servers import Servers
 from lossbench.plan import cells as plan
+from lossbench.plan.job import with_data
 from lossbench.plugins.registry import Registry
 from lossbench.store.records import Store
 from lossbench.suite import reading as suite
@@ -49,7 +53,7 @@ TIMM = '{ name = "timm", model = "resnet10t" }'
 
 def planned(registry: Registry, seeds: int, steps: int, backbone: str = CNN):
     text = SUITE.format(seeds=seeds, steps=steps, backbone=backbone)
-    parsed = api.with_data(suite.parse(text, "cost.toml", registry, lambda spec: 10), registry, data.data_folder())
+    parsed = with_data(suite.parse(text, "cost.toml", registry, lambda spec: 10), registry, data.data_folder())
     return parsed, plan.plan(parsed)
 
 
@@ -72,14 +76,14 @@ def loop_ratio(registry: Registry, steps: int = 150, rounds: int = 9) -> float:
     torch.set_num_threads(1)
 
     def ours() -> float:
-        trainee = build(cell, cell.loss, registry, dataset.in_shape)
+        state = build(cell, cell.loss, registry, dataset.in_shape)
         started = time.perf_counter()
-        train.train(trainee, Batches(dataset.train, 64, 0), cell, dataset)
+        train.train(state, Batches(dataset.train, 64, 0), cell, dataset)
         return time.perf_counter() - started
 
     def bare() -> float:
-        trainee = build(cell, cell.loss, registry, dataset.in_shape)
-        backbone, loss, optimizer = trainee.backbone.train(), trainee.loss.train(), trainee.optimizer
+        state = build(cell, cell.loss, registry, dataset.in_shape)
+        backbone, loss, optimizer = state.backbone.train(), state.loss.train(), state.optimizer
         rng = np.random.default_rng(0)
         order = torch.from_numpy(np.concatenate([rng.permutation(len(labels)) for _ in range(steps)]))
         started = time.perf_counter()
@@ -108,10 +112,12 @@ def _run(parsed, todo, registry: Registry, folder: Path, jobs: int) -> float:
     """Seconds to train cells with servers that are up."""
     store = Store(folder)
     store.prepare(parsed, todo)
-    with serving(registry) as servers:
+    engine = Local(Resources(jobs=jobs))
+    with contextlib.closing(Servers(registry)) as servers:
         servers.start(todo[:1])
         started = time.perf_counter()
-        local.execute(todo, store, servers, registry=registry, data=data.data_folder(), jobs=jobs)
+        with engine.open(todo, Setting(store, registry, data.data_folder(), servers)):
+            scheduler.execute(todo, engine, store, scheduler.Rules())
         return time.perf_counter() - started
 
 
@@ -119,11 +125,11 @@ def start(registry: Registry, backbone: str) -> float:
     """Median seconds until a cell's process has its network and loss and has run both once on two images."""
     _, todo = planned(registry, 1, 1, backbone)
     waits = []
-    with serving(registry) as servers:
+    with contextlib.closing(Servers(registry)) as servers:
         servers.start(todo)
         for _ in range(9):
             began = time.perf_counter()
-            assert not local.preflight(servers, todo, registry, data.data_folder())
+            assert not servers.preflight(todo, data.data_folder())
             waits.append(time.perf_counter() - began)
     return statistics.median(waits)
 

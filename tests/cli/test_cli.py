@@ -59,7 +59,7 @@ def test_a_run_ends_with_a_table_and_the_paths_it_wrote(lossbench, suite, tmp_pa
         assert (tmp_path / path).exists()
     assert "[6/6] done" in ran.stderr
     again = lossbench("run", suite)
-    assert "6 cells, 6 already there, 0 to train" in again.stderr
+    assert "6 cells, 6 already done, 0 to train" in again.stderr
     assert again.stdout == ran.stdout
 
 
@@ -116,11 +116,11 @@ WRONG = {
     "no jobs": (["run", "suite.toml", "-j", "0"], "0 is not in the range"),
     "a bad duration": (["run", "suite.toml", "--timeout", "soon"], "not a duration"),
     "unknown profile": (["run", "suite.toml", "--profile", "x"], "no profile 'x'"),
-    "a filter that leaves nothing": (["run", "suite.toml", "-w", "99"], "no cell fits widths 99"),
+    "a filter that leaves nothing": (["run", "suite.toml", "-w", "99"], "no cell matches widths 99"),
     "an unknown loss": (["run", "suite.toml", "-l", "sofmax"], "did you mean 'softmax'"),
     "a loss not in the suite": (["run", "suite.toml", "-l", "center"], "no cell of this suite has the loss 'center'"),
     "force and retry": (["run", "suite.toml", "-f", "--retry-failed"], "exclude each other"),
-    "no such run": (["report", "nothing"], "there is no such run"),
+    "no such run": (["report", "nothing"], "no such run"),
     "not a run": (["status", "."], "is not a run folder"),
     "no such plugin folder": (["list", "--plugins", "nowhere"], "is not a folder"),
     "one class": (["width", "--classes", "1"], "not in the range"),

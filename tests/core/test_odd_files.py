@@ -281,7 +281,7 @@ from lossbench import api, data
 from lossbench.plugins import registry
 from lossbench.suite import locate as suite_files
 from lossbench.core.errors import LossbenchError
-from lossbench.data import fetch, sources
+from lossbench.data.download import fetch, sources
 def said(ask):
     try: print("went through", ask())
     except LossbenchError as error: print(error)

@@ -90,7 +90,7 @@ def test_every_end_of_a_cell_is_a_status_and_the_others_finish(tmp_path, lossben
 
     again = lossbench("run", suite, "--no-report")
     assert again.returncode == 1
-    assert "8 already there, 0 to train" in again.stderr
+    assert "8 already done, 0 to train" in again.stderr
     retried = lossbench("run", suite, "--no-report", "--retry-failed")
     assert "6 to train" in retried.stderr  # a diverged cell is a result, not a failure
 
@@ -151,7 +151,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     os.killpg(parent.pid, signal.SIGINT)
     _, stderr = parent.communicate(timeout=60)
     assert parent.returncode == 130
-    assert "the same command goes on from here" in stderr
+    assert "the same command continues from here" in stderr
     assert "Traceback" not in stderr
     wait_until(lambda: not processes_of(tmp_path), 20)
 
@@ -192,7 +192,7 @@ def test_force_trains_again_and_comes_to_the_same(tmp_path, lossbench):
     lossbench("run", suite, "--no-report")
     before = results(tmp_path / "runs/small")
     forced = lossbench("run", suite, "--no-report", "--force", "-l", "softmax")
-    assert "2 cells, 0 already there, 2 to train" in forced.stderr
+    assert "2 cells, 0 already done, 2 to train" in forced.stderr
     assert results(tmp_path / "runs/small") == before
 
 

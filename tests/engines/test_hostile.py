@@ -127,7 +127,7 @@ def test_errors_without_end_and_errors_that_are_no_unicode_are_kept_within_bound
     assert kept["long"].startswith("Traceback") and "RuntimeError: xxx" in kept["long"] and "characters" in kept["long"]
     assert "RuntimeError: 0\n1\n" in kept["many"] and kept["many"].rstrip().endswith("999999")
     again = lossbench("run", suite)
-    assert "4 already there, 0 to train" in again.stderr  # the records are sound
+    assert "4 already done, 0 to train" in again.stderr  # the records are sound
     assert lossbench("report", "small").returncode == 0
     assert lossbench("status", "small").returncode == 1
 

@@ -18,7 +18,7 @@ from lossbench import api
 from lossbench.core.errors import LossbenchError
 from lossbench.core.model import result
 from lossbench.data import apart
-from lossbench.engines import local, server, servers
+from lossbench.engines import server, servers
 
 ONE_SEED = SMALL.replace("seeds = 2", "seeds = 1")
 
@@ -121,7 +121,7 @@ def test_a_library_that_hangs_or_dies_on_import_is_named_with_its_plugin(tmp_pat
     ],
 )
 def test_a_plugin_that_hangs_or_dies_before_training_is_named(tmp_path, monkeypatch, where, code, said):
-    monkeypatch.setattr(local, "STEP_SECONDS", 3.0)
+    monkeypatch.setattr(servers, "STEP_SECONDS", 3.0)
     path = write_loss(
         tmp_path, "mine", code if where == "forward" else "pass", constructor=code if where == "constructor" else "pass"
     )
@@ -135,7 +135,7 @@ def test_a_plugin_that_hangs_or_dies_before_training_is_named(tmp_path, monkeypa
 
 
 def test_a_slow_plugin_has_as_long_as_a_cell_may_take(tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "STEP_SECONDS", 0.5)
+    monkeypatch.setattr(servers, "STEP_SECONDS", 0.5)
     write_loss(tmp_path, "slow", "pass", constructor="time.sleep(1.5)")
     done = api.run(suite_of(tmp_path, '["softmax", "slow"]'), out=tmp_path / "run", reports=None, timeout=60)
     assert not done.unfinished

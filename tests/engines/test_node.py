@@ -10,6 +10,7 @@ import pytest
 from conftest import SMALL, alive, write_loss
 
 from lossbench import api
+from lossbench.core.files import locked
 from lossbench.core.model import Cell, result
 from lossbench.engines.ray import node
 from lossbench.plugins.registry import Registry
@@ -43,17 +44,17 @@ def planned(folder: Path, text: str) -> tuple[Cell, Registry]:
 
 def asked(cell: Cell, registry: Registry, **changes) -> tuple[dict, dict]:
     """A cell as the driver sends it: what is its own, and what it shares with the others of its run."""
-    job = {"cell": cell.to_json(), "data": os.environ["LOSSBENCH_DATA"], "data_given": True, "store": "/home/me/run"}
     shared = {
         "run": "a run",
         "plugins": node.pack(registry),
         "folders": [str(folder) for folder in registry.folders],
-        "identity": node.identity(),
+        "identity": changes.pop("identity", None) or node.identity(),
+        "data": os.environ["LOSSBENCH_DATA"],
+        "data_given": True,
+        "store": "/home/me/run",
+        "limits": {"timeout": None, "memory": None, "checkpoint": 60} | changes,
     }
-    job |= {"timeout": None, "memory": None, "checkpoint": 60}
-    return {name: changes.get(name, value) for name, value in job.items()}, {
-        name: changes.get(name, value) for name, value in shared.items()
-    }
+    return cell.to_json(), shared
 
 
 def test_the_plugin_files_travel_and_nothing_else(tmp_path):
@@ -185,7 +186,7 @@ def test_the_folders_of_the_killed_are_cleared_away_and_those_of_the_living_are_
         (folder / "file").write_text("x")
         if folder != names["young"]:
             os.utime(folder, (0, 0))
-    with node._locked(names["busy"]), node._scratch() as mine:
+    with locked(names["busy"], folder=True), node._scratch() as mine:
         kept = {names["young"], names["busy"], scratch / "lossbench-data-x", mine}
         assert set(scratch.iterdir()) == kept
     assert not mine.exists()

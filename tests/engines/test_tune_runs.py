@@ -159,8 +159,8 @@ def test_tuning_waits_for_trials_that_were_killed_and_says_so(tmp_path, lossbenc
     )
     trials = lost["label"].nunique()
     assert 0 < trials < 4  # some trials finished, and still nothing is chosen
-    words = f"{trials} trial{'s were' if trials > 1 else ' was'} lost to the environment"
-    said = f"{words} (killed, out of memory or time, disk full): 1 of 2 losses and points not tuned yet; run again with"
+    words = f"{trials} trial{'s were' if trials > 1 else ' was'} killed or ran out of memory, time or disk"
+    said = f"not tuned yet: 1 of 2 losses and points; {words}: run again with"
     assert f"lossbench: {said} --retry-failed\n" in struck.stderr
     assert frame[frame["experiment"] == "digits-tuned"]["label"].unique().tolist() == ["softmax"]
     row = analyse([tmp_path / "run"]).tuning.set_index("loss").loc["mine"]
@@ -208,7 +208,7 @@ def test_the_command_line_plans_what_follows_refuses_shards_and_shows_ranges(tmp
     refused = lossbench("run", "suite.toml", "--shard", "1/2")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
-        "lossbench: --shard: suite.toml has [tune], and a tuned cell needs all trials of its loss; run it whole\n"
+        "lossbench: --shard: suite.toml has [tune], and tuned cells need all trials of their loss\n"
     )
     assert "s: float = 64.0  tuned over 4…64 (log)" in lossbench("info", "loss", "cosface").stdout
 

@@ -21,14 +21,17 @@ from test_download import HASTE, Server
 
 from lossbench import api
 from lossbench.core.errors import DataError, SuiteError
+from lossbench.core.files import locked
 from lossbench.data.download import fetch, reach
 from lossbench.data.download.sources import SOURCES, File
 from lossbench.plan.cells import plan
 from lossbench.plan.choose import Needs, Situation, choose
+from lossbench.plan.job import prepare
+from lossbench.plan.selection import Selection
 from lossbench.plugins.registry import Registry
 from lossbench.store.records import Store
-from lossbench.suite.locate import built_in
 from lossbench.suite.reading import json_schema
+from lossbench.suite.source import built_in
 
 NOTE = "Stand-ins: digits and glyphs replace MNIST and CIFAR-10. The real data: lossbench run any --profile cpu."
 ANY = f"""
@@ -357,13 +360,13 @@ def test_a_visible_gpu_chooses_full_and_an_explicit_profile_always_wins(suite, t
 def test_the_suite_without_a_profile_is_run_again_by_its_command(suite, tmp_path):
     write_mnist(tmp_path / "data")
     job = api.prepare(suite, profile="none", data=tmp_path / "data", fetch=False)
-    assert job.suite.outline.profile is None
-    assert job.suite.outline.command == f"lossbench run {suite} --profile none"
+    assert job.suite.info.profile is None
+    assert job.suite.info.command == f"lossbench run {suite} --profile none"
 
 
 def test_parts_of_a_suite_must_be_of_one_profile(suite, tmp_path):
     with pytest.raises(SuiteError, match=r"--profile full\|cpu\|offline"):
-        api.prepare(suite, data=tmp_path / "data", shard="1/2")
+        prepare(suite, Selection(data=tmp_path / "data", shard="1/2"))
 
 
 def test_where_no_profile_can_run_nothing_runs(suite, tmp_path, lossbench):
@@ -503,7 +506,8 @@ def test_an_archive_put_there_by_hand_needs_no_network(suite, tmp_path, publish,
 def test_a_run_waits_for_another_that_fetches_into_the_same_folder(tmp_path, publish):
     publish("mnist")
     folder = tmp_path / "data"
-    with fetch._alone(folder, wait=False):
+    folder.mkdir()
+    with locked(folder, folder=True):
         waiting = threading.Thread(target=fetch.get, args=(SOURCES["mnist"], folder), kwargs={"wait": True})
         waiting.start()
         time.sleep(0.3)

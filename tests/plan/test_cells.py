@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lossbench.core.model import Cell
-from lossbench.plan.cells import plan, select, unique
+from lossbench.plan.cells import plan, unique
+from lossbench.plan.selection import Selection, select
 from lossbench.plugins.registry import Registry
 
 WARM = SMALL + 'warm_start = { loss = "softmax[bias=false]", steps = 3 }\n'
@@ -94,10 +95,10 @@ def test_editing_a_loss_changes_its_cells_and_no_others(tmp_path, read_suite):
 
 def test_filters_choose_cells_and_keep_the_warm_starts_they_need(read_suite):
     cells = plan(read_suite(WARM.replace("widths = [8]", "widths = [8, 9]") + "timing = { rounds = 3 }\n"))
-    chosen = select(cells, losses=["w_softmax"], widths=[9], seeds=[1])
+    chosen = select(cells, Selection(losses=["w_softmax"], widths=[9], seeds=[1]))
     assert [(cell.kind, cell.width, cell.seed) for cell in chosen] == [("warm", 9, 1), ("train", 9, 1)]
-    assert {cell.kind for cell in select(cells, widths=[8])} == {"warm", "train", "timing"}
-    assert select(cells, losses=["nothing"]) == []
+    assert {cell.kind for cell in select(cells, Selection(widths=[8]))} == {"warm", "train", "timing"}
+    assert select(cells, Selection(losses=["nothing"])) == []
 
 
 def test_a_cell_survives_the_way_through_json(read_suite):

@@ -75,9 +75,9 @@ def test_a_run_longer_than_an_hour_says_so_first_and_names_what_is_shorter(tmp_p
         "[profile.tiny]\nall = { schedule = { steps = 1 } }\n[profile.short]\nall = { schedule = { steps = 2 } }\n"
     )
     job = api.prepare(tmp_path / "suite.toml")
-    told = api._opening(tmp_path / "suite.toml", job, Forecast(3 * 3600, 2**20, 1, 1))
+    told = api._opening(job, Forecast(3 * 3600, 2**20, 1, 1))
     assert told == "this will take about 3 hours, up to 1 MiB a cell; shorter: --profile tiny, --profile short"
-    assert "shorter" not in api._opening(tmp_path / "suite.toml", job, Forecast(600, 2**20, 1, 1))
+    assert "shorter" not in api._opening(job, Forecast(600, 2**20, 1, 1))
 
 
 def test_the_plan_of_ten_thousand_cells_is_quick_and_complete(tmp_path, read_suite):
@@ -108,10 +108,10 @@ def test_cells_that_want_a_gpu_get_one_each_and_none_is_one_sentence(read_suite,
     cells = plan(read_suite(SMALL + 'device = "cuda"\n'))
     monkeypatch.setattr(gpus, "visible", list)
     with pytest.raises(LossbenchError, match='device = "cuda", but this machine has no GPU'):
-        local.gpu_places(cells, 1)
+        local.gpus_for(cells)
     monkeypatch.setattr(gpus, "visible", lambda: ["0", "3"])
-    assert local.gpu_places(cells, 2) == ["0", "3", "0", "3"]
-    assert local.gpu_places(plan(read_suite(SMALL)), 2) == []
+    assert local.gpus_for(cells) == ["0", "3"]
+    assert local.gpus_for(plan(read_suite(SMALL))) == []
 
 
 def test_a_cell_sees_the_gpu_it_was_given_and_no_other(tmp_path, lossbench):

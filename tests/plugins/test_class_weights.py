@@ -128,11 +128,11 @@ def test_angles_geometry_and_memory_are_those_of_the_named_class_weights(tmp_pat
     assert record.bytes["classifier"] == 4 * (10 * 8 + 8) and record.bytes["loss"] == 0
 
 
-def _bytes(trainee) -> bytes:
+def _bytes(state) -> bytes:
     import io
 
     file = io.BytesIO()
-    torch.save(trainee.checkpoint(), file)
+    torch.save(state.checkpoint(), file)
     return file.getvalue()
 
 
@@ -226,7 +226,7 @@ def test_a_claim_on_angles_of_a_loss_without_class_weights_is_refused_as_the_sui
 
 def test_a_claim_on_angles_of_named_class_weights_is_accepted(tmp_path, read_suite):
     registry = write(tmp_path, 'CLASS_WEIGHTS = "inner.proxies"')
-    assert read_suite(suite_text() + CLAIM, plugins=registry).outline.claims
+    assert read_suite(suite_text() + CLAIM, plugins=registry).info.claims
 
 
 def test_what_only_building_the_loss_can_tell_is_refused_before_training(tmp_path, lossbench):

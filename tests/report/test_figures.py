@@ -18,7 +18,7 @@ import pytest
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.core.format import Claim, Schedule, Timing
-from lossbench.core.model import Cell, Outline, Record, Spec
+from lossbench.core.model import Cell, Record, Spec, SuiteInfo
 from lossbench.report import figures
 from lossbench.report.figures.statements import MARKS
 from lossbench.store.records import tabulated
@@ -89,7 +89,7 @@ def made(experiment: str, dataset: str, labels, *, widths=(64,), classes=(10,), 
 def results_of(*groups, claims=()) -> Results:
     found = [pair for group in groups for pair in group]
     cells = tuple(cell for cell, _ in found)
-    outline = Outline("study", "A study", "softmax", 0.5, tuple(claims), {}, None, "lossbench run study.toml")
+    outline = SuiteInfo("study", "A study", "softmax", 0.5, tuple(claims), {}, None, "lossbench run study.toml")
     records = tabulated(cells, {cell.key: record.to_json() for cell, record in found})
     return Results(outline, ("runs/study",), cells, records.assign(steps_to_converge=np.nan), {})
 

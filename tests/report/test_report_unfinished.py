@@ -18,9 +18,9 @@ from lossbench.store.records import Store
 STAGES = {
     "nothing": lambda cell: False,
     "the losses as written": lambda cell: cell.kind == "train",
-    "one trial": lambda cell: cell.kind == "trial" and cell.tried[1] == 1,
-    "some losses": lambda cell: cell.kind == "train" or cell.tried[0] == "softmax",
-    "all but one trial": lambda cell: cell.kind == "train" or cell.tried != ("w_softmax", 2),
+    "one trial": lambda cell: cell.trial == 1,
+    "some losses": lambda cell: cell.kind == "train" or cell.loss.label == "softmax",
+    "all but one trial": lambda cell: (cell.loss.label, cell.trial) != ("w_softmax", 2),
 }
 
 

@@ -1,4 +1,4 @@
-"""Sign flips, signed ranks, wins, the posterior and power: golden values, oracles, and where they must stay silent."""
+"""Sign flips and signed ranks: golden values, oracles, and where no p is attainable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lossbench import stats
-from lossbench.stats.exact import ranked
 
 A = [0.912, 0.918, 0.909, 0.921, 0.915]
 B = [0.905, 0.913, 0.907, 0.911, 0.909]
@@ -28,7 +27,6 @@ def counted(scores: np.ndarray) -> float:
 def test_below_six_pairs_there_is_a_reason_and_no_p(test):
     found = test(A, B)
     assert math.isnan(found.p)
-    assert found.least == 0.0625
     assert found.reason == "5 paired differences cannot give a two-sided p below 0.0625; for 0.05 it takes 6"
     assert test([*A, 0.92], [*B, 0.91]).p == pytest.approx(1 / 32)  # all six on one side
     assert test([*A, 0.92], [*B, 0.91]).reason == ""
@@ -38,7 +36,6 @@ def test_below_six_pairs_there_is_a_reason_and_no_p(test):
 @pytest.mark.parametrize(("pairs", "least"), [(3, 0.25), (5, 0.0625), (10, 0.001953125), (20, 1.9073e-6)])
 def test_the_least_attainable_p_is_attained_when_all_pairs_agree(test, pairs, least):
     assert test(np.arange(1, pairs + 1), np.zeros(pairs), 1.0).p == pytest.approx(least, rel=1e-4)
-    assert test(np.arange(1, pairs + 1), np.zeros(pairs)).least == pytest.approx(least, rel=1e-4)
 
 
 def test_a_wider_level_lets_the_golden_value_of_wilcoxon_through():
@@ -57,7 +54,7 @@ def test_zeros_decide_nothing():
     found = stats.signed_rank([1, 2, 3, 4, 5, 6, 7, 7], [1, 2, 3, 0, 0, 0, 0, 0])
     assert math.isnan(found.p)
     assert found.reason.startswith("5 paired differences other than zero (of 8) ")
-    assert stats.sign_flip(A, A).least == 1
+    assert stats.sign_flip(A, A).reason.startswith("0 paired differences other than zero (of 5) ")
     assert stats.rank_biserial(A, A) == 0
 
 
@@ -104,9 +101,7 @@ def test_many_pairs_are_approximated(shift):
 
 
 def test_many_pairs_that_all_agree_have_the_least_p():
-    found = stats.signed_rank(np.arange(1.0, 61), np.zeros(60))
-    assert found.p == pytest.approx(found.least)
-    assert found.least == 2.0**-59
+    assert stats.signed_rank(np.arange(1.0, 61), np.zeros(60)).p == pytest.approx(2.0**-59)
 
 
 NOISE = {
@@ -134,9 +129,8 @@ def test_turning_a_comparison_around_turns_its_effects(sample):
     assert stats.rank_biserial(values, zeros) == -stats.rank_biserial(zeros, values)
     assert stats.sign_flip(values, zeros) == stats.sign_flip(zeros, values)
     assert stats.signed_rank(values, zeros) == stats.signed_rank(zeros, values)
-    if (values != 0).any():
-        one, other = stats.wins(values, zeros), stats.wins(zeros, values)
-        assert (one.share, one.low, one.high) == pytest.approx((1 - other.share, 1 - other.high, 1 - other.low))
+    one, other = stats.wins(values, zeros), stats.wins(zeros, values)
+    assert one.wins + other.wins + one.ties == len(sample)
 
 
 def test_rank_biserial_is_the_balance_of_ranks():
@@ -150,95 +144,3 @@ def test_missing_values_are_refused_where_ranks_would_hide_them():
     for test in (stats.sign_flip, stats.signed_rank, stats.rank_biserial, stats.wins):
         with pytest.raises(ValueError, match="finite"):
             test([1, math.nan, 2], [0, 0, 0])
-
-
-def test_wins_have_the_exact_interval_of_clopper_and_pearson():
-    from statsmodels.stats.proportion import proportion_confint
-
-    found = stats.wins([1, 2, 3, 4, 5, 0, 1], [0, 0, 0, 0, 0, 1, 1])
-    assert (found.n, found.wins, found.ties, found.share) == (7, 5, 1, 5 / 6)
-    assert (found.low, found.high) == pytest.approx(proportion_confint(5, 6, method="beta"))
-    assert stats.wins([1, 2, 3], [0, 0, 0]).low == pytest.approx(0.025 ** (1 / 3))
-    assert math.isnan(stats.wins([1, 1], [1, 1]).share)
-
-
-def test_equivalence_does_not_depend_on_which_comes_first():
-    assert stats.tost(A, B, 0.007) == pytest.approx(stats.tost(B, A, 0.007))
-
-
-def test_the_posterior_has_its_golden_values():
-    found = stats.rope(A, B, 0.002)
-    assert (found.better, found.equivalent, found.worse) == pytest.approx((0.98131, 0.01690, 0.00179), abs=5e-6)
-
-
-def test_the_posterior_turns_around_and_adds_up():
-    one, other = stats.rope(A, B, 0.004), stats.rope(B, A, 0.004)
-    assert (one.better, one.equivalent, one.worse) == pytest.approx((other.worse, other.equivalent, other.better))
-    assert one.better + one.equivalent + one.worse == pytest.approx(1)
-
-
-def test_the_posterior_without_a_band_is_the_one_sided_test():
-    assert stats.rope(A, B, 0.0).worse == pytest.approx(stats.paired(A, B).p / 2)
-
-
-def test_the_posterior_of_what_no_seed_changes_is_certain():
-    assert stats.rope([5] * 3, [5] * 3, 0.5) == stats.Rope(0, 1, 0)
-    assert stats.rope([7] * 3, [5] * 3, 0.5) == stats.Rope(1, 0, 0)
-    assert stats.rope([98.0] * 3, [98.0] * 3, 0.1, resolution=100 / 596).equivalent < 0.7
-    assert math.isnan(stats.rope([1, 2], [0, 0], 1).better)
-
-
-@pytest.mark.parametrize("pairs", [3, 5, 10, 30])
-@pytest.mark.parametrize("level", [0.05, 0.05 / 6])
-def test_power_agrees_with_statsmodels_where_scipy_does_not_give_up(pairs, level):
-    from statsmodels.stats.power import TTestPower
-
-    for effect in (0.2, 0.8, 1.5):
-        oracle = TTestPower().power(effect, pairs, level)
-        assert stats.power(effect, pairs, level) == pytest.approx(oracle, abs=1e-6)
-
-
-def test_power_grows_with_the_effect_across_scipys_gap():
-    """At two degrees of freedom the lower tail of the noncentral t is NaN from d_z = 4.5 on."""
-    curve = [stats.power(effect, 3) for effect in np.linspace(0, 30, 301)]
-    assert np.isfinite(curve).all()
-    assert (np.diff(curve) >= -1e-9).all()
-    assert max(curve) <= 1
-    assert stats.power(math.inf, 3) == 1  # d_z of a difference that no seed changes
-    assert stats.seeds_needed(-math.inf) == stats.FEWEST_SEEDS
-
-
-@pytest.mark.parametrize(("pairs", "level"), [(2, 0.05), (3, 0.05 / 1000), (4, 0.001), (50, 0.05)])
-def test_the_detectable_effect_has_no_ceiling(pairs, level):
-    assert stats.power(stats.detectable_effect(pairs, level=level), pairs, level) == pytest.approx(0.8, abs=1e-3)
-    assert stats.detectable_effect(1) == math.inf
-
-
-@pytest.mark.parametrize(("seeds", "chance"), [(3, 0.127), (5, 0.294), (10, 0.795), (20, 0.992)])
-def test_the_power_of_equivalence_has_its_values(seeds, chance):
-    assert stats.equivalence_power(1.0, seeds) == pytest.approx(chance, abs=1e-3)
-
-
-def test_seeds_for_equivalence_are_the_fewest_that_do():
-    for margin in (0.3, 0.7, 1.0, 5.0):
-        seeds = stats.seeds_for_equivalence(margin)
-        assert seeds is not None
-        assert stats.equivalence_power(margin, seeds) >= 0.8
-        assert seeds == stats.FEWEST_SEEDS or stats.equivalence_power(margin, seeds - 1) < 0.8
-    assert stats.seeds_for_equivalence(0.0) is None
-    assert stats.seeds_for_equivalence(1e-6) is None
-    assert stats.equivalence_power(1.0, 2) == 0
-
-
-@pytest.mark.parametrize(
-    ("p", "right_way", "word"),
-    [(0.01, True, "supported"), (0.01, False, "contradicted"), (0.2, True, "undecided"), (math.nan, True, "undecided")],
-)
-def test_a_claim_has_one_of_three_words(p, right_way, word):
-    assert stats.claim_verdict(p, right_way) == word
-
-
-def test_ranks_are_those_of_scipy_ties_included():
-    rng = np.random.default_rng(0)
-    for values in (rng.normal(size=20), rng.integers(0, 4, 30).astype(float), np.zeros(5), np.array([])):
-        assert np.array_equal(ranked(values), scipy.stats.rankdata(values))

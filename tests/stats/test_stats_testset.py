@@ -1,4 +1,4 @@
-"""What the test set leaves open: golden values, oracles, and a world in which the truth is known."""
+"""Test-set noise: oracles, and simulated studies in which the truth is known."""
 
 from __future__ import annotations
 
@@ -44,43 +44,11 @@ def models(only_a: int, only_b: int, both: int = 70, neither: int = 10) -> tuple
     return a, b
 
 
-def test_mcnemar_has_its_golden_value_and_agrees_with_statsmodels():
-    from statsmodels.stats.contingency_tables import mcnemar
-
-    found = stats.mcnemar(*models(15, 5))
-    assert (found.only_a, found.only_b) == (15, 5)
-    assert found.p == pytest.approx(0.0413895, abs=5e-8)
-    assert found.p == pytest.approx(mcnemar([[70, 15], [5, 10]], exact=True).pvalue)
-
-
-def test_models_that_never_differ_are_not_told_apart():
-    assert stats.mcnemar(*models(0, 0)) == (0, 0, 1.0)
-
-
-def test_mcnemar_refuses_seeds_strung_together():
-    a, b = models(15, 5)
-    with pytest.raises(ValueError, match="two models, got 3 seeds"):
-        stats.mcnemar(np.tile(a, (3, 1)), np.tile(b, (3, 1)))
-
-
-def test_the_error_of_one_seed_is_the_binomial_one():
-    correct = np.repeat([True, False], [540, 60])
-    assert stats.test_set_error(correct) == pytest.approx(math.sqrt(0.9 * 0.1 / 599))
-    assert stats.test_set_error(np.tile(correct, (20, 1))) == pytest.approx(math.sqrt(0.9 * 0.1 / 599))  # same exam
-    assert math.isnan(stats.test_set_error([True]))
-
-
-def test_the_error_is_how_much_other_test_sets_would_move_the_accuracy():
-    rng = np.random.default_rng(0)
-    sets = [bits(rng, 4, 200, odd_seeds=0.0)[0] for _ in range(800)]
-    moved = np.std([correct.mean() for correct in sets], ddof=1)
-    assert np.mean([stats.test_set_error(correct) for correct in sets]) == pytest.approx(moved, rel=0.08)
-
-
 @pytest.mark.parametrize(("only_a", "only_b"), [(5, 0), (0, 5), (6, 0), (15, 5), (14, 6), (40, 22), (40, 21), (0, 0)])
 def test_the_guard_agrees_with_the_exact_test_about_two_models(only_a, only_b):
     a, b = models(only_a, only_b, both=600)
-    assert stats.test_set_noise_dominates(a, b) == (stats.mcnemar(a, b).p >= stats.LEVEL)
+    mcnemar = scipy.stats.binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
+    assert stats.test_set_noise_dominates(a, b) == (mcnemar >= stats.LEVEL)
 
 
 def test_more_seeds_do_not_lift_a_difference_out_of_the_test_sets_noise():
@@ -101,53 +69,31 @@ def test_two_way_is_the_analysis_of_variance():
     cells = [(s, e, gaps[s, e]) for s in range(4) for e in range(30)]
     model = ols("gap ~ C(seed) + C(example)", DataFrame(cells, columns=["seed", "example", "gap"])).fit()
     oracle = sm.stats.anova_lm(model)["mean_sq"]
+    squares, freedom = oracle[["C(seed)", "C(example)", "Residual"]].to_numpy(), np.array([3, 29, 87])
+    parts = np.array([max(squares[0] - squares[2], 0), max(squares[1] - squares[2], 0), squares[2]]) / 120
+    df = parts.sum() ** 2 / ((squares / 120) ** 2 / freedom).sum()
+    half = scipy.stats.t.ppf(0.975, df) * math.sqrt(parts.sum())
     found = stats.two_way(a, b)
-    seeds, examples, rest = oracle["C(seed)"], oracle["C(example)"], oracle["Residual"]
-    parts = found.seeds_part, found.examples_part, found.joint_part
-    assert parts == pytest.approx([max(seeds - rest, 0) / 120, max(examples - rest, 0) / 120, rest / 120])
-    assert found.error**2 == pytest.approx(sum(parts))
-    assert found.delta == pytest.approx(gaps.mean())
-
-
-def test_the_split_of_the_variance_finds_where_it_comes_from():
-    rng = np.random.default_rng(2)
-    parts = {}
-    for name, world in WORLDS.items():
-        found = stats.two_way(*bits(rng, 20, 1000, **world)[:2])
-        parts[name] = np.array([found.seeds_part, found.examples_part]) / found.error**2
-    assert parts["examples matter"][1] > 0.7 and parts["examples matter"][0] < 0.2
-    assert parts["seeds matter"][0] > 0.7 and parts["seeds matter"][1] < 0.2
+    assert found == pytest.approx((gaps.mean(), gaps.mean() - half, gaps.mean() + half))
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 12])
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_two_way_interval_covers_the_truth_as_often_as_it_says(seeds, world):
     rng = np.random.default_rng(seeds)
-    tries = 400
+    tries = 250
     covered = 0
     for _ in range(tries):
         a, b, truth = bits(rng, seeds, 200, **WORLDS[world])
         found = stats.two_way(a, b)
         covered += found.low <= truth <= found.high
-    assert 0.92 <= covered / tries <= 0.985
-
-
-@pytest.mark.parametrize("world", WORLDS)
-def test_the_bootstrap_covers_the_truth_as_often_as_it_says(world):
-    rng = np.random.default_rng(3)
-    tries = 300
-    covered = 0
-    for _ in range(tries):
-        a, b, truth = bits(rng, 12, 150, **WORLDS[world])
-        found = stats.two_way_bootstrap(a, b, rng, resamples=1500)
-        covered += found.low <= truth <= found.high
-    assert 0.92 <= covered / tries <= 0.985
+    assert 0.91 <= covered / tries <= 0.99
 
 
 def test_one_loss_under_two_names_is_rarely_different_and_not_never():
     """Two-way A/A: drawing rows and columns of the table itself would be silent almost always (0.3 % here)."""
     rng = np.random.default_rng(4)
-    tries = 600
+    tries = 400
     alarms = 0
     for _ in range(tries):
         found = stats.two_way(*bits(rng, 12, 200, means=(4.4, 4.4), odd_examples=0.0, odd_seeds=0.2)[:2])
@@ -155,19 +101,9 @@ def test_one_loss_under_two_names_is_rarely_different_and_not_never():
     assert 0.015 <= alarms / tries <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / tries)
 
 
-def test_the_bootstrap_repeats_with_its_generator_and_agrees_with_the_formula():
-    a, b, _ = bits(np.random.default_rng(5), 20, 800)
-    one, again = (stats.two_way_bootstrap(a, b, np.random.default_rng(7)) for _ in range(2))
-    assert one == again
-    formula = stats.two_way(a, b)
-    assert (one.low, one.high) == pytest.approx((formula.low, formula.high), abs=0.15 * formula.error)
-    assert one.error == formula.error
-
-
-def test_few_seeds_get_no_bootstrap_and_fewer_no_interval():
+def test_below_three_seeds_there_is_no_interval():
     rng = np.random.default_rng(6)
     a, b, _ = bits(rng, 9, 100)
-    assert math.isnan(stats.two_way_bootstrap(a, b, rng).low)
     assert stats.two_way(a[:3], b[:3]).low < stats.two_way(a[:3], b[:3]).high
     assert math.isnan(stats.two_way(a[:2], b[:2]).low)
     assert stats.two_way(a[:2], b[:2]).delta == pytest.approx(a[:2].mean() - b[:2].mean())
@@ -176,15 +112,14 @@ def test_few_seeds_get_no_bootstrap_and_fewer_no_interval():
 def test_the_same_bits_differ_by_nothing():
     rng = np.random.default_rng(7)
     a, _, _ = bits(rng, 10, 100)
-    for found in (stats.two_way(a, a), stats.two_way_bootstrap(a, a, rng)):
-        assert (found.delta, found.low, found.high, found.error) == (0, 0, 0, 0)
+    assert stats.two_way(a, a) == (0, 0, 0)
     assert stats.test_set_noise_dominates(a, a)
 
 
 @pytest.mark.parametrize(
     ("a", "b", "sentence"),
     [
-        ([[1, 0]], [[1, 0, 1]], "alike for both"),
+        ([[1, 0]], [[1, 0, 1]], "of one shape for both"),
         ([1, 0, 0.5], [1, 0, 1], "one bit"),
         ([], [], "seeds × examples"),
         (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), "seeds × examples"),

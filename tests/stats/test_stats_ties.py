@@ -1,4 +1,4 @@
-"""Tie groups, and differences that matter beyond doubt: against the plain functions, pair by pair."""
+"""Letters for losses that do not differ, against the tests of each pair alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +25,7 @@ def test_all_pairs_at_once_have_the_p_of_each_pair_alone():
         assert p[a, b] == pytest.approx(alone.p, rel=1e-9)
 
 
-def test_losses_share_a_letter_unless_they_differ_beyond_doubt():
+def test_losses_share_a_letter_unless_they_differ_significantly():
     rng = np.random.default_rng(0)
     seed = rng.normal(0, 1, (10, 1))
     table = seed + np.array([90.0, 95.0, 95.02, 80.0]) + rng.normal(0, 0.1, (10, 4))
@@ -69,7 +68,7 @@ def largest_groups(different):
 
 
 @given(relations())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_two_losses_share_a_letter_if_and_only_if_they_are_not_different(different):
     groups = [set(group) for group in stats.letter_groups(different)]
     for a, b in itertools.combinations(range(len(different)), 2):
@@ -79,7 +78,7 @@ def test_two_losses_share_a_letter_if_and_only_if_they_are_not_different(differe
 
 
 @given(relations(most=7))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_every_letter_is_a_largest_group_and_none_can_be_left_out(different):
     groups = [set(group) for group in stats.letter_groups(different)]
     largest = largest_groups(different)
@@ -92,7 +91,7 @@ def test_every_letter_is_a_largest_group_and_none_can_be_left_out(different):
 
 
 @given(relations())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_the_first_letter_belongs_to_the_first_loss(different):
     groups = stats.letter_groups(different)
     assert groups[0][0] == 0
@@ -145,28 +144,3 @@ def test_letters_do_not_run_out():
 
 def test_two_seeds_give_no_letters():
     assert stats.tie_letters([[90.0, 91.0], [92.0, 95.0]]) == ["", ""]
-
-
-def test_beyond_the_margin_is_the_shifted_one_sided_test_doubled():
-    rng = np.random.default_rng(1)
-    a, b = rng.normal(2, 1, 8), np.zeros(8)
-    one_sided = scipy.stats.ttest_1samp(a, 0.5, alternative="greater").pvalue
-    assert stats.beyond(a, b, 0.5) == pytest.approx(2 * one_sided)
-    assert stats.beyond(-a, b, 0.5) == pytest.approx(2 * one_sided)
-    assert stats.beyond(a, b, 0.0) == pytest.approx(stats.paired(a, b).p)
-    assert math.isnan(stats.beyond([1, 2], [0, 0], 0.5))
-    assert stats.beyond([3, 3, 3], [1, 1, 1], 1.0) == 0
-    assert stats.beyond([3, 3, 3], [1, 1, 1], 2.0) == 1
-
-
-@pytest.mark.parametrize("delta", [0.0, 0.3, 0.5, 0.8, 3.0])
-def test_equivalent_and_beyond_are_never_both(delta):
-    a = delta + np.array([-0.1, 0.1, 0.05, -0.05])
-    assert not (stats.tost(a, 0 * a, 0.5) < 0.05 and stats.beyond(a, 0 * a, 0.5) < 0.05)
-
-
-def test_five_hundred_comparisons_are_planned_within_a_second():
-    started = time.process_time()
-    for effect in np.linspace(0.02, 3, 500):
-        stats.seeds_needed(effect, level=0.05 / 500)
-    assert time.process_time() - started < 1

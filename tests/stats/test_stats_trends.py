@@ -33,8 +33,7 @@ def test_pages_test_agrees_with_counting_every_order():
     found = stats.trend([1, 2, 3], y)
     assert found.p == pytest.approx(2 * (totals >= observed).mean())
     assert found.direction == "increases"
-    assert found.least == pytest.approx(2 / 6**3)
-    assert stats.trend([1, 2, 3], np.tile([1.0, 2.0, 3.0], (3, 1))).p == pytest.approx(found.least)
+    assert stats.trend([1, 2, 3], np.tile([1.0, 2.0, 3.0], (3, 1))).p == pytest.approx(2 / 6**3)
 
 
 def test_a_trend_turned_around_is_the_same_trend():
@@ -62,13 +61,6 @@ def test_the_slope_is_the_mean_of_the_seeds_own_slopes():
     assert found.slope == pytest.approx(np.mean(slopes))
     assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high))
     assert found.spearman == pytest.approx(np.mean([scipy.stats.spearmanr(X, row).statistic for row in y]))
-
-
-def test_spearman_agrees_with_scipy_and_is_nan_where_nothing_varies():
-    rng = np.random.default_rng(3)
-    x, y = rng.integers(0, 5, 20), rng.integers(0, 5, 20)
-    assert stats.spearman(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
-    assert math.isnan(stats.spearman([1, 1, 1], [1, 2, 3]))
 
 
 def test_a_flat_curve_has_no_trend():
@@ -126,7 +118,7 @@ def test_what_is_no_trend_is_refused(x, y, sentence):
 def test_false_trends_are_as_rare_as_the_level(seeds, values, step):
     """Without a trend; with `step` the values are as coarse as one SD, so that there are ties."""
     rng = np.random.default_rng(seeds)
-    tries = 400
+    tries = 200
     alarms = missed = 0
     for _ in range(tries):
         y = curves(rng, seeds, np.zeros(values))
@@ -139,7 +131,7 @@ def test_false_trends_are_as_rare_as_the_level(seeds, values, step):
 
 def test_of_eight_claims_about_nothing_none_is_decided_but_rarely():
     rng = np.random.default_rng(8)
-    tries, alarms = 120, 0
+    tries, alarms = 50, 0
     for _ in range(tries):
         family = [
             stats.trend_evidence(stats.trend(range(4), curves(rng, 8, np.zeros(4))), "increases") for _ in range(8)
@@ -151,7 +143,7 @@ def test_of_eight_claims_about_nothing_none_is_decided_but_rarely():
 
 def test_a_true_claim_is_rarely_contradicted():
     rng = np.random.default_rng(6)
-    tries = 200
+    tries = 150
     words = []
     for _ in range(tries):
         found = stats.trend(range(5), curves(rng, 8, [0, 0, 1, 1, 1]))

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from lossbench.core.errors import StoreError
 from lossbench.core.model import Cell, Record, Suite, result
-from lossbench.plan.cells import parse_shard, plan, shard, unique
+from lossbench.plan.cells import plan, unique
+from lossbench.plan.selection import parse_shard, shard
 from lossbench.store.merge import merge
 from lossbench.store.records import Store
 
@@ -231,9 +232,9 @@ def test_runs_of_something_else_are_refused(tmp_path, suite, cells, read_suite, 
 
 
 def test_how_a_suite_was_called_or_written_does_not_matter(tmp_path, suite, cells):
-    outline = replace(suite.outline, command="lossbench run elsewhere/small.toml", title="The same")
+    outline = replace(suite.info, command="lossbench run elsewhere/small.toml", title="The same")
     one = run_folder(tmp_path / "one", suite, record_of(cells[0]))
-    two = run_folder(tmp_path / "two", replace(suite, outline=outline, text="# a comment\n" + suite.text))
+    two = run_folder(tmp_path / "two", replace(suite, info=outline, text="# a comment\n" + suite.text))
     renamed = replace(cells[0], losses=(replace(cells[0].loss, label="plain softmax"),))
     Store(two).write(record_of(renamed), None, b"state")
     assert merge([one, two], tmp_path / "out").copied == 1
@@ -242,8 +243,8 @@ def test_how_a_suite_was_called_or_written_does_not_matter(tmp_path, suite, cell
 
 def test_an_experiment_that_one_machine_has_no_data_for_comes_from_the_other(tmp_path, read_suite):
     both = read_suite(TWO)
-    outline = replace(both.outline, missing={"wide": "glyphs are not there"})
-    half = replace(both, outline=outline, experiments=both.experiments[:1])
+    outline = replace(both.info, missing={"wide": "glyphs are not there"})
+    half = replace(both, info=outline, experiments=both.experiments[:1])
     one = run_folder(tmp_path / "one", half, *map(record_of, plan(half)))
     two = run_folder(tmp_path / "two", both, *(record_of(cell) for cell in plan(both) if cell.experiment == "wide"))
     for number, runs in enumerate(([one, two], [two, one])):
@@ -321,7 +322,7 @@ def test_shards_merged_are_the_whole_run_to_the_bit_and_can_be_reported(sharded,
     assert counts == [3, 3, 6]
     merged = lossbench("merge", sharded / "s1", sharded / "s2", "-o", "all")
     assert merged.returncode == 0, merged.stderr
-    assert merged.stdout == "all: 6 records merged, 0 were there, 0 cells have none\n"
+    assert merged.stdout == "all: 6 records merged, 0 already present, 0 missing\n"
     found = [Store(folder).scan()[0] for folder in (tmp_path / "all", sharded / "whole")]
     assert {key: result(record) for key, record in found[0].items()} == {
         key: result(record) for key, record in found[1].items()
@@ -338,8 +339,8 @@ def test_a_shard_trains_its_part_writes_no_report_and_may_be_empty(lossbench, tm
     first = lossbench("run", "suite.toml", "--shard", "1/3")
     last = lossbench("run", "suite.toml", "--shard", "3/3")
     assert first.returncode == last.returncode == 0, (first.stderr, last.stderr)
-    assert "2 cells, 0 already there, 2 to train" in first.stderr
-    assert "0 cells, 0 already there, 0 to train" in last.stderr  # two seeds make two groups
+    assert "2 cells, 0 already done, 2 to train" in first.stderr
+    assert "0 cells, 0 already done, 0 to train" in last.stderr  # two seeds make two groups
     assert not (tmp_path / "reports").exists()
     for wrong in ("0/2", "3/2", "1", "x/y"):
         told = lossbench("run", "suite.toml", "--shard", wrong)

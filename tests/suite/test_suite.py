@@ -154,7 +154,7 @@ def test_claims_are_matched_by_meaning_not_by_spelling(read_suite):
     text = changed('"w_softmax"]', '{ name = "w_softmax", alpha = [0.5, 1.0] }]') + CLAIM.replace(
         '"w_softmax"', '"w_softmax[alpha=1]"'
     )
-    assert read_suite(text).outline.claims[0].better == "w_softmax[alpha=1.0]"
+    assert read_suite(text).info.claims[0].better == "w_softmax[alpha=1.0]"
 
 
 def test_a_profile_is_laid_over_defaults_and_experiments(read_suite):
@@ -221,7 +221,7 @@ def test_the_json_schema_accepts_our_suites_and_refuses_a_typo(registry):
     jsonschema = pytest.importorskip("jsonschema")
     import tomllib
 
-    from lossbench.suite.locate import built_in
+    from lossbench.suite.source import built_in
 
     schema = json.loads(json.dumps(json_schema(registry)))
     for path in built_in().values():
@@ -264,8 +264,9 @@ def test_a_claim_on_a_verification_metric_needs_a_verification(read_suite):
 
 
 def test_changed_data_changes_the_keys_of_its_cells(tmp_path, registry):
-    from lossbench import api, data
+    from lossbench import data
     from lossbench.plan.cells import plan
+    from lossbench.plan.job import with_data
     from lossbench.suite import reading as suite
 
     (tmp_path / "pets").mkdir()
@@ -277,7 +278,7 @@ def test_changed_data_changes_the_keys_of_its_cells(tmp_path, registry):
             registry,
             lambda spec: data.count_classes(spec.name, dict(spec.options), registry, tmp_path),
         )
-        return [cell.key for cell in plan(api.with_data(parsed, registry, tmp_path))]
+        return [cell.key for cell in plan(with_data(parsed, registry, tmp_path))]
 
     for name in "ab":
         (tmp_path / "pets" / name).mkdir()

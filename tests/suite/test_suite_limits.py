@@ -14,9 +14,9 @@ from conftest import SMALL
 
 from lossbench import api
 from lossbench.core.errors import LossbenchError, SuiteError
-from lossbench.core.format import MOST_CELLS
 from lossbench.plan.cells import plan
-from lossbench.suite.locate import built_in
+from lossbench.suite.format import MOST_CELLS
+from lossbench.suite.source import built_in
 
 
 def changed(old: str, new: str) -> str:
@@ -180,7 +180,7 @@ def test_claims_that_differ_in_what_they_test_stand_beside_each_other(read_suite
         'unchanged_with = "width"\nloss = "softmax"',
     ):
         text += claim(body)
-    assert len(read_suite(text).outline.claims) == 13
+    assert len(read_suite(text).info.claims) == 13
 
 
 @pytest.mark.parametrize("name", sorted(built_in()))

@@ -13,9 +13,10 @@ from synthetic import noise
 
 from lossbench import api
 from lossbench.core.errors import SuiteError
-from lossbench.core.model import Cell, Outline
+from lossbench.core.model import Cell, Suite, SuiteInfo
 from lossbench.data import data_folder, load_dataset
-from lossbench.plan.cells import plan, select
+from lossbench.plan.cells import plan
+from lossbench.plan.selection import Selection, select
 from lossbench.suite import settings as tune
 from lossbench.training import cell as train
 
@@ -123,14 +124,14 @@ def test_all_trials_of_a_seed_share_one_warm_start_whatever_their_learning_rate(
     assert again == cells
     assert [cell.computed_key() for cell in again] == [cell.key for cell in cells]
     # The tuned cells refine what the default ones do.
-    settled = tune.with_tuned(suite, cells, {cell.key: {"status": "done", "accuracy": 1.0} for cell in trials})
-    tuned = [cell for cell in plan(settled) if cell.experiment == "digits-tuned" and cell.kind == "train"]
+    records = {cell.key: {"status": "done", "accuracy": 1.0} for cell in trials}
+    tuned = [cell for cell in plan(only_tuned(suite, records)) if cell.kind == "train"]
     assert {cell.warm_cell().key for cell in tuned} == {cell.warm_cell().key for cell in trained}
 
 
 def test_filters_choose_the_trials_of_a_loss_by_its_label(read_suite):
     cells = plan(read_suite(TUNED))
-    chosen = select(cells, losses=["w_softmax"], seeds=[1, 2])
+    chosen = select(cells, Selection(losses=["w_softmax"], seeds=[1, 2]))
     assert {cell.loss.name for cell in chosen} == {"w_softmax"}
     assert sorted((cell.kind, cell.seed) for cell in chosen) == [
         *[("train", 1), ("train", 2)],
@@ -139,6 +140,11 @@ def test_filters_choose_the_trials_of_a_loss_by_its_label(read_suite):
 
 
 # ---- what is chosen --------------------------------------------------------------------------------------------------
+
+
+def only_tuned(suite: Suite, records: dict) -> Suite:
+    """The suite with the experiments alone that its trials have decided."""
+    return replace(suite, experiments=tune.tuned_experiments(suite.experiments, plan(suite), records))
 
 
 def made_up(suite, truth) -> dict[str, dict]:
@@ -154,12 +160,11 @@ def test_the_trial_with_the_best_mean_on_the_held_out_images_wins_at_every_point
     records = made_up(suite, lambda cell: {"status": "done", "accuracy": 80 + noise(cell, 5)})
     scores = defaultdict(list)
     for cell in trials_of(cells):
-        label, _, number = cell.loss.label.rpartition(" trial ")
-        scores[cell.classes, cell.width, label, int(number)].append((records[cell.key]["accuracy"], cell))
-    tuned = tune.with_tuned(suite, cells, records).experiments[-1]
+        scores[cell.classes, cell.width, cell.loss.label, cell.trial].append((records[cell.key]["accuracy"], cell))
+    (tuned,) = only_tuned(suite, records).experiments
     assert tuned.name == "digits-tuned"
     checked = 0
-    for cell in plan(replace(suite, experiments=(tuned,))):
+    for cell in plan(only_tuned(suite, records)):
         mine = {
             number: np.mean([accuracy for accuracy, _ in found])
             for (classes, width, label, number), found in scores.items()
@@ -176,8 +181,7 @@ def test_the_trial_with_the_best_mean_on_the_held_out_images_wins_at_every_point
 def test_of_equal_trials_the_earliest_wins(read_suite):
     suite = read_suite(TUNED)
     records = made_up(suite, lambda cell: {"status": "done", "accuracy": 90.0})
-    tuned = tune.with_tuned(suite, plan(suite), records).experiments[-1]
-    assert {cell.key for cell in plan(replace(suite, experiments=(tuned,)))} == {
+    assert {cell.key for cell in plan(only_tuned(suite, records))} == {
         cell.key for cell in plan(suite) if cell.kind == "train"
     }  # the loss as it is written: nothing is left to train
 
@@ -186,7 +190,7 @@ def test_a_trial_counts_only_if_all_its_seeds_finished_and_a_loss_without_any_is
     suite = read_suite(TUNED)
 
     def truth(cell: Cell) -> dict | None:
-        label, number = cell.tried
+        label, number = cell.loss.label, cell.trial
         lost = (label == "w_softmax" and number == 2 and cell.seed == 1) or label == "softmax"
         return {
             "status": "diverged" if lost else "done",
@@ -194,13 +198,13 @@ def test_a_trial_counts_only_if_all_its_seeds_finished_and_a_loss_without_any_is
         }
 
     records = made_up(suite, truth)
-    tuned = tune.with_tuned(suite, plan(suite), records).experiments[-1]
-    chosen = {label: setting for (_, _, label), setting in tuned.settings.items()}
+    (tuned,) = only_tuned(suite, records).experiments
+    chosen = {label: setting for (_, label), setting in tuned.settings.items()}
     settings_of = suite.experiments[0].trials.settings
     assert set(chosen) == {"w_softmax", "cosface[s=16.0]"}
     assert chosen["w_softmax"].lr == settings_of["w_softmax"][3].lr
     assert chosen["cosface[s=16.0]"].lr == settings_of["cosface[s=16.0]"][1].lr
-    (sentence,) = tune.without_setting(plan(suite), records)
+    (sentence,) = tune.notices(plan(suite), records)
     assert "softmax" in sentence
     assert "none of its 4 trials finished" in sentence
 
@@ -210,12 +214,12 @@ def test_nothing_is_chosen_for_a_loss_before_all_its_trials_have_ended(read_suit
     held_back = next(cell for cell in trials_of(plan(suite)) if cell.loss.name == "w_softmax")
     records = made_up(suite, lambda cell: {"status": "done", "accuracy": 1.0})
     del records[held_back.key]
-    tuned = tune.with_tuned(suite, plan(suite), records).experiments[-1]
-    assert {label for _, _, label in tuned.settings} == {"softmax", "cosface[s=16.0]"}
-    assert list(tune.waiting(plan(suite), records)) == [
-        "1 of 3 losses and points have trials left to run: not tuned yet"
+    (tuned,) = only_tuned(suite, records).experiments
+    assert {label for _, label in tuned.settings} == {"softmax", "cosface[s=16.0]"}
+    assert list(tune.notices(plan(suite), records)) == [
+        "not tuned yet: 1 of 3 losses and points still have trials to run"
     ]
-    assert tune.with_tuned(suite, plan(suite), {}) == suite
+    assert only_tuned(suite, {}).experiments == ()
 
 
 # ---- suites ----------------------------------------------------------------------------------------------------------
@@ -224,7 +228,7 @@ WRONG = {
     "too few trials": ("trials = 4", "trials = 1", ["tune.trials", "at least 2"]),
     "unknown key": ("trials = 4", "trails = 4", ["tune", "'trials'"]),
     "a share of everything": ("seeds = 2\nlr", "validation = 1.0\nlr", ["tune.validation", "less than 1"]),
-    "more seeds than there are": ("seeds = 2\nlr", "seeds = 9\nlr", ["tune.seeds", "has only 3, got 9"]),
+    "more seeds than there are": ("seeds = 2\nlr", "seeds = 9\nlr", ["tune.seeds", "has only 3 seeds, got 9"]),
     "unknown experiment": ("seeds = 2\nlr", 'experiments = ["digit"]\nlr', ["tune.experiments[0]", "'digits'"]),
     "falling rates": ("[0.005, 0.2]", "[0.2, 0.005]", ["tune.lr", "must rise"]),
     "a rate of zero": ("[0.005, 0.2]", "[0.0, 0.2]", ["tune.lr[0]", "greater than 0"]),
@@ -232,7 +236,7 @@ WRONG = {
     "falling range": ("[0.1, 2.0]", "[2.0, 0.1]", ["tune.ranges.w_softmax.alpha", "must rise", "2 and 0.1"]),
     "unknown option": ("alpha = [", "alhpa = [", ["tune.ranges.w_softmax", "unknown option 'alhpa'", "'alpha'"]),
     "unknown loss": ("{ w_softmax", "{ w_softmx", ["tune.ranges.w_softmx", "'w_softmax'"]),
-    "a loss that is not tuned": ("{ w_softmax = { alpha", "{ l_softmax = { m", ["no experiment that is tuned has"]),
+    "a loss that is not tuned": ("{ w_softmax = { alpha", "{ l_softmax = { m", ["no tuned experiment has"]),
     "choices of another type": (
         "alpha = [0.1, 2.0]",
         'gradient = { choices = ["exact", "vague"] }',
@@ -242,7 +246,7 @@ WRONG = {
     "images held out already": (
         'dataset = "digits"',
         'dataset = { name = "digits", validation = 0.1 }',
-        ["tune.validation", "holds images out already"],
+        ["tune.validation", "already holds images out"],
     ),
     "more images than are left": (
         'dataset = "digits"',
@@ -285,7 +289,7 @@ def test_a_wrong_tune_is_refused_with_place_and_remedy(case, read_suite):
 
 
 def test_nothing_to_tune_is_refused(read_suite):
-    with pytest.raises(SuiteError, match="there is nothing to tune"):
+    with pytest.raises(SuiteError, match="nothing to tune"):
         read_suite(SMALL + "\n[tune]\ntrials = 3\n")
     with pytest.raises(SuiteError, match=r"profile\.short\.tune: there is no \[tune\]"):
         read_suite(SMALL + "\n[profile.short]\ntune = { trials = 3 }\n")
@@ -295,20 +299,20 @@ def test_a_profile_tunes_at_another_scale_and_may_skip_what_is_tuned(read_suite)
     other = SMALL.partition('suite"\n')[2].replace('name = "digits"', 'name = "other"')
     text = TUNED.replace("\n[tune]", other + '\n[tune]\nexperiments = ["digits"]')
     text += '[profile.short]\ntune = { trials = 2, seeds = 1 }\n[profile.without]\nskip = ["digits"]\n'
-    assert read_suite(text).outline.tuning.experiments == {"digits": "digits-tuned"}
+    assert read_suite(text).info.tuning.experiments == {"digits": "digits-tuned"}
     short = read_suite(text, "short")
     assert len(trials_of(plan(short))) == 3 * 2
-    assert short.outline.tuning.lr == "0.005…0.2 (log)"
-    assert read_suite(text, "without").outline.tuning is None
+    assert short.info.tuning.lr == "0.005…0.2 (log)"
+    assert read_suite(text, "without").info.tuning is None
     assert trials_of(plan(read_suite(text, "without"))) == []
 
 
 def test_a_claim_may_be_about_the_tuned_experiment(read_suite):
     claim = '[[claim]]\ntext = "t"\nexperiment = "digits-tuned"\nbetter = "cosface[s=16]"\nthan = "softmax"\n\n[tune]'
-    (found,) = read_suite(TUNED.replace("[tune]", claim)).outline.claims
+    (found,) = read_suite(TUNED.replace("[tune]", claim)).info.claims
     assert (found.experiment, found.better) == ("digits-tuned", "cosface[s=16.0]")
 
 
-def test_the_outline_survives_its_way_through_a_file(read_suite):
-    outline = read_suite(TUNED).outline
-    assert Outline.from_json(json.loads(json.dumps(outline.to_json()))) == outline
+def test_the_info_of_a_suite_survives_its_way_through_a_file(read_suite):
+    info = read_suite(TUNED).info
+    assert SuiteInfo.from_json(json.loads(json.dumps(info.to_json()))) == info

@@ -11,16 +11,13 @@ unpacked beside their place and moved there in one step (`unpack`).
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import gzip
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lossbench.core import files
 from lossbench.core.errors import DataError
 from lossbench.core.files import is_file
 from lossbench.data.download.http import Patience, Progress, Silence, differs, digests, download
@@ -60,9 +57,17 @@ def get(
         return
     file = source.files[0]
     try:
-        with _alone(folder, wait=wait):
+        folder.mkdir(parents=True, exist_ok=True)
+        with files.locked(folder.resolve(), folder=True, wait=wait) as ours:  # two processes would write the same file
+            if not ours:
+                raise DataError(f"{folder}: another lossbench is downloading into it; wait until it has finished")
             for file in source.files:
                 _have(source.name, file, folder, progress or Silence(), patience or Patience())
+    except files.LockError as error:
+        raise DataError(
+            f"{folder}: files cannot be locked there ({error.strerror}), so two downloads could write one file; "
+            "download to a local disk with --data DIR and copy the data, or by hand (`lossbench data list -v`)"
+        ) from error
     except OSError as error:
         raise DataError(_disk_trouble(source.name, file, folder, error)) from error
 
@@ -114,26 +119,6 @@ def _have(name: str, file: File, folder: Path, progress: Progress, patience: Pat
 
 def _unpacked(file: File, folder: Path) -> bool:
     return bool(file.unpack) and all(_any(folder, piece) for piece in file.pieces)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path, *, wait: bool) -> Iterator[None]:
-    """One `get` at a time: two would write the same part. The lock is on the folder itself, and ends with us."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            raise DataError(f"{folder}: another lossbench is fetching data into it; wait until it has ended") from error
-        except OSError as error:  # NFS without its lock service, some FUSE file systems
-            raise DataError(
-                f"{folder}: files cannot be locked there ({error.strerror}), so two downloads could write one file; "
-                "fetch to a local disk with --data DIR and copy the data, or fetch by hand (`lossbench data list -v`)"
-            ) from error
-        yield
-    finally:
-        os.close(handle)
 
 
 def _forms(file: File, folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A connection to Ray: joined or started, checked, left again. `ray` runs cells on it."""
+"""A connection to a Ray cluster: join or start it, check that it can run cells, leave it again."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lossbench.core.errors import ClusterLostError, LossbenchError
+from lossbench.core.guard import descendants, end_tree
 from lossbench.core.model import Cell
 from lossbench.engines import available_cores
+from lossbench.engines.protocol import Resources
 from lossbench.engines.ray import node
 
-LOOK_SECONDS = 2.0  # between two looks at the nodes there are
+LOOK_SECONDS = 2.0  # between two looks at the nodes of the cluster
 REACH_SECONDS = 5.0  # for an address to answer
 HEAD_SECONDS = 20.0  # for a head that is gone to come back
 GRACE_SECONDS = 10.0  # for the run to end by itself when the cluster is lost
 ANSWER_SECONDS = 60.0  # for a node to say whether it can take part
-FETCH_SECONDS = 300.0  # for a message that is there to arrive
+FETCH_SECONDS = 300.0  # for a message that Ray has announced to arrive
 
-# Ray repeats on our standard output what its daemons find worth saying; we say ourselves what becomes of cells.
+# Ray repeats the log of its daemons on our standard output; the scheduler reports what becomes of cells.
 QUIET = {"RAY_DEDUP_LOGS_SKIP_REGEX": ".", "RAY_USAGE_STATS_ENABLED": "0"}
-# Without clusters, as Ray has it on desktops, its daemons listen on 127.0.0.1 alone; there is no other way to say so.
+# With this setting, the default on desktops, Ray's daemons listen on 127.0.0.1 only; there is no public option for it.
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
@@ -62,9 +64,14 @@ class Cluster:
     gpus: float
     memory: int | None
     notify: Callable[[str], None]
-    own: bool = False  # it was started for this run, so that what dies does not come back
+    daemons: tuple[int, ...] = ()  # pids, if it was started for this run: then what dies does not come back
+    _raylet: str = field(default="", init=False)
     _looked: float = field(default=-LOOK_SECONDS, init=False)
     _room: dict[str, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        here = self.ray.get_runtime_context().get_node_id()
+        self._raylet = next(entry["RayletSocketName"] for entry in self.ray.nodes() if entry["NodeID"] == here)
 
     def room(self) -> dict[str, int]:
         """How many cells fit on each node that is alive, by its id."""
@@ -77,20 +84,20 @@ class Cluster:
             self._room = {name: room_for(asked, has) for name, has in nodes.items()}
             self._looked = time.monotonic()
             if before and not sum(self._room.values()):
-                self.notify(f"no node is left that has {self.needs()}; waiting for one")
+                self.notify(f"no node with {self.needs()} is left; waiting for one")
         return self._room
 
     def check_alive(self) -> None:
-        """Give up when the raylet here is gone, or the head does not come back: Ray would soon end this process."""
+        """Raise if the raylet here is gone or the head does not come back: Ray would soon end this process."""
         kept = "finished cells are safe, run the same command again"
         try:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(REACH_SECONDS)
-                line.connect(self.ray._private.worker._global_node.raylet_socket_name)
+                line.connect(self._raylet)
         except OSError as error:
             raise ClusterLostError(f"Ray's raylet on this machine no longer answers ({error}); {kept}") from error
         host, _, port = self.ray.get_runtime_context().gcs_address.rpartition(":")
-        end = time.monotonic() + (0 if self.own else HEAD_SECONDS)
+        end = time.monotonic() + (0 if self.daemons else HEAD_SECONDS)
         while True:
             try:
                 socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
@@ -103,7 +110,7 @@ class Cluster:
                 time.sleep(1)
 
     def fetch(self, stream: Any) -> node.Message:
-        """The next message of a task that has one."""
+        """The next message of a task that has announced one."""
         reference = next(stream)
         end = time.monotonic() + FETCH_SECONDS
         while True:
@@ -116,7 +123,7 @@ class Cluster:
                     raise
 
     def size(self) -> int:
-        """How many cells it can run at a time; one at least, which then waits until a node comes."""
+        """How many cells it can run at a time; at least one, which waits if no node has room."""
         return max(1, sum(self.room().values()))
 
     def needs(self) -> str:
@@ -124,7 +131,7 @@ class Cluster:
         return " and ".join(filter(None, [*parts, f"{self.memory:,} bytes of memory" if self.memory else ""]))
 
     def submit(self, name: str, arguments: Sequence[Any], *, on: str | None = None, hard: bool = False) -> Any:
-        """Start a task; the stream of its messages. `on` is the node to prefer (`hard`: no other, at no cost)."""
+        """Start a task; the stream of its messages. `on`: the preferred node (`hard`: the only one, at no cost)."""
         self.check_alive()
         asked: dict[str, Any] = {"num_cpus": 0} if hard else {"num_cpus": self.cpus, "num_gpus": self.gpus}
         if self.memory and not hard:
@@ -134,12 +141,12 @@ class Cluster:
             asked["scheduling_strategy"] = affinity(node_id=on, soft=not hard)
         here, package = str(Path.cwd()), str(Path(__file__).parents[3])
         strange = [here] if here != package else []
-        # Ray itself must not try again: it would begin anew, without the state that the cell had sent.
+        # Ray itself must not retry: it would start over, without the state that the cell had sent.
         task = self.ray.remote(_on_node).options(num_returns="streaming", max_retries=0, name=name, **asked)
         return task.remote(strange, *arguments)
 
     def check_nodes(self) -> None:
-        """Refuse nodes that have another lossbench or torch; those that do not answer are asked again by every cell."""
+        """Refuse nodes that have another lossbench or torch. One that does not answer is asked again by every cell."""
         places = [name for name, room in self.room().items() if room]
         here = node.identity()
         asked = {self.submit("lossbench: check", ["probe", here], on=place, hard=True): place for place in places}
@@ -159,34 +166,24 @@ class Cluster:
 
 
 def room_for(asked: Mapping[str, float], has: Mapping[str, float]) -> int:
-    """How often `asked` fits into the resources of a node; a hair is forgiven, since 3 × 0.1 is not 0.3."""
+    """How often `asked` fits into the resources of a node; rounding is forgiven, since 3 × 0.1 is not 0.3."""
     return min(int(has.get(name, 0) / amount + 1e-9) for name, amount in asked.items())
 
 
 @contextlib.contextmanager
 def connected(
-    address: str | None,
-    cells: Sequence[Cell],
-    *,
-    cpus: float | None = None,
-    gpus: float = 0,
-    memory: int | None = None,
-    jobs: int | None = None,
-    notify: Callable[[str], None] = lambda text: None,
+    asked: Resources, cells: Sequence[Cell], memory: int | None, notify: Callable[[str], None]
 ) -> Iterator[Cluster]:
-    """A cluster that can run these cells: at `address` or $RAY_ADDRESS, else one that is started on this machine.
-
-    `cpus`, `gpus` and `memory` are what one cell takes (CPUs: its threads, unless said).
-    """
-    with _initialised(address) as ray:
-        if not gpus and (wanting := [cell for cell in cells if cell.device != "cpu"]):
+    """A cluster that can run these cells: at the address or $RAY_ADDRESS, else one that is started on this machine."""
+    with _initialised(asked.address) as (ray, daemons):
+        if not asked.gpus_per_cell and (wanting := [cell for cell in cells if cell.device != "cpu"]):
             raise LossbenchError(
                 f"experiment '{wanting[0].experiment}' has device = \"{wanting[0].device}\": say with --gpus-per-cell "
                 "how much of a GPU a cell takes, such as 1 or 0.5"
             )
-        own = _place(address) == "local" and ray._private.worker._global_node.is_head()
-        cluster = Cluster(ray, cpus or max(cell.threads for cell in cells), gpus, memory, notify, own)
-        if not jobs and not sum(cluster.room().values()):
+        cpus = asked.cpus_per_cell or max(cell.threads for cell in cells)
+        cluster = Cluster(ray, cpus, asked.gpus_per_cell, memory, notify, daemons)
+        if not asked.jobs and not sum(cluster.room().values()):
             raise LossbenchError(
                 f"no node of the Ray cluster has {cluster.needs()} for a cell; if nodes start on demand, say with "
                 "-j how many cells to run at a time"
@@ -197,7 +194,7 @@ def connected(
 
 
 def check(address: str | None) -> None:
-    """Refuse at once what cannot be: Ray is not installed, or nobody answers at the address."""
+    """Raise at once if Ray is not installed or nobody answers at the address."""
     with _quietly():
         ray = _imported()
     if ray.is_initialized():
@@ -208,52 +205,39 @@ def check(address: str | None) -> None:
 
 
 @contextlib.contextmanager
-def _initialised(address: str | None) -> Iterator[Any]:
-    """The module `ray`, connected; what we connected is shut down again."""
+def _initialised(address: str | None) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """The module `ray`, connected, and the daemons that were started for it; both are ended again."""
     check(address)
     ray = _imported()
-    mine = not ray.is_initialized()
-    if mine:
-        with _quietly():
-            _connect(ray, _place(address))
-    try:
-        yield ray
-    except ClusterLostError:
-        if mine:
-            _abandon(ray)
-            mine = False
-        raise
-    finally:
-        if mine:
-            ray.shutdown()
+    if ray.is_initialized():  # by the user, who also ends it
+        yield ray, ()
+        return
+    before = descendants(os.getpid())
+    with _quietly():
+        _connect(ray, _place(address))
+    daemons = tuple(pid for pid in descendants(os.getpid()) if pid not in before) if _place(address) == "local" else ()
+    with contextlib.ExitStack() as leaving:
+        leaving.callback(ray.shutdown)
+        try:
+            yield ray, daemons
+        except ClusterLostError:
+            leaving.pop_all()
+            _abandon(ray, daemons)
+            raise
 
 
-def _abandon(ray: Any) -> None:
-    """Leave a cluster that is lost, ending what is left of our own: `ray.shutdown` would wait for it."""
-    ours = ray._private.worker._global_node
-    raylets = {info.process.pid for info in ours.all_processes.get("raylet", ())}
-    orphans = _children(raylets)  # which would outlive it for minutes
-    with _hushed():
-        ours.kill_all_processes(check_alive=False, allow_graceful=False)
-    for pid in orphans:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+def _abandon(ray: Any, daemons: Sequence[int]) -> None:
+    """Leave a cluster that is lost and end what is left of our own: `ray.shutdown` would wait for it."""
+    ours = set(descendants(os.getpid()))
+    for pid in daemons:
+        if pid in ours:  # else the number may belong to another process by now
+            end_tree(pid)
     atexit.unregister(ray.shutdown)
-
-
-def _children(parents: Collection[int]) -> list[int]:
-    """The processes that these have started; none where the system does not say."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if int(status.read_text().rpartition(")")[2].split()[1]) in parents:
-                found.append(int(status.parent.name))
-    return found
 
 
 @contextlib.contextmanager
 def _watched(cluster: Cluster) -> Iterator[None]:
-    """Should the cluster be lost while Ray does not return to us, end as Ray itself would, but with a sentence."""
+    """If the cluster is lost while a call of Ray hangs, end this process as Ray itself would, but with a sentence."""
     left = threading.Event()
 
     def watch() -> None:
@@ -263,7 +247,7 @@ def _watched(cluster: Cluster) -> Iterator[None]:
             except ClusterLostError as error:
                 if not left.wait(GRACE_SECONDS):
                     cluster.notify(str(error))
-                    _abandon(cluster.ray)
+                    _abandon(cluster.ray, cluster.daemons)
                     os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -278,7 +262,7 @@ def _place(address: str | None) -> str:
 
 
 def _quietly() -> contextlib.AbstractContextManager[None]:
-    """Some of what Ray prints is decided when it is imported, some when it starts."""
+    """Ray reads some of its settings when it is imported, others when it starts."""
     return _environment({name: value for name, value in QUIET.items() if name not in os.environ})
 
 
@@ -306,7 +290,7 @@ def _imported() -> Any:
 def _connect(ray: Any, address: str) -> None:
     options: dict[str, Any] = {"num_cpus": available_cores(), "include_dashboard": False} if address == "local" else {}
     alone = _alone(ray) if address == "local" else contextlib.nullcontext()
-    handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in the place of ours
+    handler = signal.getsignal(signal.SIGTERM)  # which Ray replaces
     try:
         with _hushed(), alone:
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **options)
@@ -320,7 +304,7 @@ def _connect(ray: Any, address: str) -> None:
 
 @contextlib.contextmanager
 def _alone(ray: Any) -> Iterator[None]:
-    """What is started meanwhile listens on this machine only; Ray reads the setting when it is imported."""
+    """What is started meanwhile listens on this machine only. Ray read the setting when it was imported."""
     constants = ray._private.ray_constants
     before = constants.ENABLE_RAY_CLUSTER
     constants.ENABLE_RAY_CLUSTER = False
@@ -333,7 +317,7 @@ def _alone(ray: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """Ray's core writes past Python, a line a second, where it meets what is not Ray; its error says as much."""
+    """Without the lines that Ray's core writes to stderr, past Python, until its error says the same."""
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 2)
@@ -345,7 +329,7 @@ def _hushed() -> Iterator[None]:
 
 
 def _reach(address: str) -> None:
-    """See that somebody answers at HOST:PORT, as Ray would take minutes to find out that nobody does."""
+    """Raise if no Ray cluster answers at HOST:PORT; Ray itself would take minutes to find out."""
     host, colon, port = address.rpartition(":")
     if address in ("local", "auto"):
         return

@@ -1,8 +1,8 @@
-"""What happens on a node of a cluster: the local engine, for one cell in a folder of its own. Knows nothing of Ray.
+"""What happens on a node of a cluster: the local engine runs one cell in a folder of its own. Knows nothing of Ray.
 
 Only plain data comes in and goes out. The cell runs as it does locally, in a process forked from a server that has
-torch loaded, so that its result is the same to the bit and whatever it does to its process hurts nobody else. The
-server stays for the cells to come and ends with the process that started it, however that ends.
+torch loaded, so its result is the same to the bit and nothing it does to its process affects others. The server stays
+for the cells to come and ends with the process that started it, however that ends.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from typing import Any
 
 from lossbench.core.errors import PluginError
 from lossbench.core.model import Cell
-from lossbench.engines import local
-from lossbench.engines.servers import Servers, serving
+from lossbench.engines import scheduler
+from lossbench.engines.local import Local
+from lossbench.engines.protocol import Limits, Resources, Setting
+from lossbench.engines.servers import Servers
 from lossbench.plugins.registry import FOLDER, Registry
 from lossbench.store.records import Store
 
-POLL_SECONDS = 0.5  # between two looks at the state that a cell keeps
-SCRATCH = "lossbench-node-"  # how the folders of cells begin
+POLL_SECONDS = 0.5  # between two looks at the state that a cell saves
+SCRATCH = "lossbench-node-"  # prefix of the folders of cells
 YOUNG_SECONDS = 60  # a folder may have been made just now and not be locked yet
 
 Message = dict[str, Any]
@@ -59,7 +61,7 @@ def unpack(packed: Sequence[Mapping[str, bytes]], into: Path) -> list[Path]:
 
 
 def identity() -> dict[str, str]:
-    """What must be the same on all machines of a run: the text of this package, and torch (its build may differ)."""
+    """What must be the same on all machines of a run: the source of this package, and torch (its build may differ)."""
     package = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -83,17 +85,18 @@ def probe(here: Mapping[str, str]) -> Iterator[Message]:
 
 
 def work(
-    job: Mapping[str, Any],
+    planned: Mapping[str, Any],
     shared: Mapping[str, Any],
     warm: Mapping[str, bytes] | None = None,
     partial: bytes | None = None,
 ) -> Iterator[Message]:
-    """Train one cell. Yields {"started"}, {"partial"} with the state it keeps, at last {"record", "correct", …}.
+    """Train one cell. Yields {"started"}, {"partial"} with each state it saves, at last {"record", "correct", …}.
 
-    `warm` is the folder of the warm start's record, `partial` the state that an earlier attempt left. {"refused"} comes
-    instead of a result when this machine would not run what was planned.
+    `planned` is the cell, `shared` what all cells of the run have in common, `warm` the folder of the warm start's
+    record, `partial` the state that an earlier attempt saved. {"refused"} comes instead of a result when this machine
+    would not run what was planned.
     """
-    cell = Cell.from_json(job["cell"])
+    cell = Cell.from_json(planned)
     with _scratch() as root:
         folders = unpack(shared["plugins"], root / "plugins")
         registry = Registry(folders)
@@ -106,15 +109,15 @@ def work(
             _write(store.cells / cell.warm_cell().key, warm)
         if partial is not None:
             _write(store.partial(cell.key).parent, {store.partial(cell.key).name: partial})
-        yield from _trained(cell, registry, store, job, shared)
-        # What a cell says of files, it says of those that the user has.
-        paths = dict(zip(map(str, folders), shared["folders"], strict=True)) | {str(store.root): job["store"]}
+        yield from _trained(cell, registry, store, shared)
+        # Its log and error name the user's files, not the copies here.
+        paths = dict(zip(map(str, folders), shared["folders"], strict=True)) | {str(store.root): shared["store"]}
         yield _result(cell.key, store, paths)
 
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder of our own. Whoever is killed leaves his, but not the lock on it: the next one clears it away."""
+    """A folder of our own. Processes that were killed left theirs behind, unlocked: these are deleted."""
     for old in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
         with contextlib.suppress(OSError), _locked(old):
             if time.time() - old.stat().st_mtime > YOUNG_SECONDS:
@@ -133,21 +136,23 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _trained(
-    cell: Cell, registry: Registry, store: Store, job: Mapping[str, Any], shared: Mapping[str, Any]
-) -> Iterator[Message]:
-    """Let the local engine run the cell, and pass on the state that it keeps."""
-    data = _data_folder(job["data"], job["data_given"])
-    servers = _servers.given(cell, shared, registry)
+def _trained(cell: Cell, registry: Registry, store: Store, shared: Mapping[str, Any]) -> Iterator[Message]:
+    """Run the cell on the local engine, and pass on the state that it saves."""
+    data = _data_folder(shared["data"], shared["data_given"])
+    limits = Limits(**shared["limits"])
+    setting = Setting(store, registry, data, _servers.started(cell, shared["run"], registry), limits)
     yield {"started": True}
-    limits = {name: job[name] for name in ("timeout", "memory", "checkpoint")}
+
+    def run() -> None:
+        engine = Local(Resources(jobs=1))
+        with engine.open([cell], setting):
+            scheduler.execute([cell], engine, store, scheduler.Rules(limits.timeout))
+
     state = store.partial(cell.key)
     passed = _modified(state)
     with ThreadPoolExecutor(1) as pool:
         try:
-            ended: Future[None] = pool.submit(
-                local.execute, [cell], store, servers, registry=registry, data=data, jobs=1, **limits
-            )
+            ended: Future[None] = pool.submit(run)
             while not ended.done():
                 wait([ended], POLL_SECONDS)
                 if (modified := _modified(state)) != passed:
@@ -155,14 +160,14 @@ def _trained(
                     with contextlib.suppress(FileNotFoundError):  # the cell has just finished
                         yield {"partial": state.read_bytes()}
             ended.result()
-        except BaseException:  # whoever stops us stops the cell; a server that failed is not used again
+        except BaseException:  # when the task is stopped, so is the cell; a server that failed is not used again
             _servers.close()
             raise
 
 
 def _result(key: str, store: Store, paths: Mapping[str, str]) -> Message:
     record = store.read(key)
-    assert record is not None, "the local engine leaves a record of every cell"
+    assert record is not None, "every cell ends with a record"
     log = store.log(key).read_text(errors="replace") if store.log(key).is_file() else ""
     for there, here in paths.items():
         log = log.replace(there, here)
@@ -171,15 +176,15 @@ def _result(key: str, store: Store, paths: Mapping[str, str]) -> Message:
         "record": record,
         "correct": store.correct(key) if "correct.npz" in record["files"] else None,
         "checkpoint": store.checkpoint(key) if "checkpoint.pt" in record["files"] else None,
-        "unfinished": store.partial(key).is_file(),  # it can go on from the state that was passed on
+        "unfinished": store.partial(key).is_file(),  # it can resume from the state that was passed on
         "log": log,
     }
 
 
 def _stranger(cell: Cell, registry: Registry) -> str | None:
-    """A plugin of the cell whose text is not the one that was planned: an installed package may differ by machine.
+    """Why a plugin of the cell is not the one that was planned: an installed package may differ by machine.
 
-    A dataset is known by its arrays, which the cell itself compares.
+    A dataset is identified by its arrays, which the cell itself compares.
     """
     for kind, spec in cell.plugins:
         try:
@@ -192,7 +197,7 @@ def _stranger(cell: Cell, registry: Registry) -> str | None:
 
 
 def _data_folder(planned: str, given: bool) -> Path:
-    """Where this machine has its data: where the user said, else where it says itself, else where the driver has it."""
+    """The data folder of this machine: the one the user named, else its own $LOSSBENCH_DATA, else the driver's."""
     own = os.environ.get("LOSSBENCH_DATA")
     return Path(own if own and not given else planned)
 
@@ -211,28 +216,27 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 class _Servers:
-    """The fork servers of this process, kept while the cells that come are of the same run."""
+    """The fork servers of this process, kept for the next cells of the same run."""
 
     def __init__(self) -> None:
-        self._open = contextlib.ExitStack()
         self._servers: Servers | None = None
         self._purpose: object = None
 
-    def given(self, cell: Cell, shared: Mapping[str, Any], registry: Registry) -> Servers:
-        """Servers that are up. Loading torch takes seconds, which are not the first cell's own: wait for them."""
+    def started(self, cell: Cell, run: str, registry: Registry) -> Servers:
+        """Servers that are up: loading torch takes seconds, which must not count as the first cell's own."""
         devices = {name: value for name, value in os.environ.items() if name.endswith("VISIBLE_DEVICES")}
-        purpose = (shared["run"], devices)  # the scheduler may give each cell another GPU
+        purpose = (run, devices)  # Ray may give each cell another GPU
         if self._servers is None or purpose != self._purpose:
             self.close()
-            self._servers = self._open.enter_context(serving(registry))
-            self._purpose = purpose
+            self._servers, self._purpose = Servers(registry), purpose
         self._servers.registry = registry  # its folders are those of this cell alone
         self._servers.start([cell])
         return self._servers
 
     def close(self) -> None:
+        if self._servers is not None:
+            self._servers.close()
         self._servers = None
-        self._open.close()
 
 
 _servers = _Servers()

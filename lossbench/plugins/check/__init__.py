@@ -1,55 +1,45 @@
-"""Conformance of a loss plugin: does it keep the contract, and is it the loss that it says it is?
+"""Conformance checks: does a loss or backbone keep its contract, and is a loss what it says it is?
 
     check(plugin) → [Finding(property, status, sentence), …]      pass | fail | fact | skip
 
-A property is tried by running the loss, never by reading its code, with its defaults and once more for every flipped
-switch (bool) and other choice (Literal). A plugin may say five things about itself, each one optional, as literals at
-the top level of its file, so that the kit can hold it to them:
+A property is tested by running the plugin, never by reading its code: with its defaults, and again for every flipped
+switch (bool) and other choice (Literal). A loss may declare five things, all optional, as literals at the top level of
+its file:
 
     MARGIN_OFF = {"alpha": 0.0}                      # the option values at which no margin is left
-    MARGIN_OFF_EQUALS = "softmax[normalize=true]"    # the loss that it then is, for the same weights
+    MARGIN_OFF_EQUALS = "softmax[normalize=true]"    # the loss that it then equals, for the same weights
     BY_DESIGN = {"gradient": "the weights of the pairs are constants, as published"}
     RANGES = {"alpha": (0.1, 2.0), "m": [1, 2, 4]}   # what a suite may tune: a range, or a list of choices
     CLASS_WEIGHTS = "inner.proxies"                  # the class weights, unless they are `weight`; None: it has none
 
-MARGIN_OFF opens the tests of the margin: it must change loss and gradient, leave prediction alone, and the loss must be
-continuous and never fall as a feature turns away from its class weight. BY_DESIGN turns the failure of a property (one
-of margin.EXCUSABLE; of one variant when written `property[option=value]`) into a fact with that explanation, and so it
-does with an option that is not seen to act (`option NAME`).
+MARGIN_OFF enables the tests of the margin: it must change loss and gradient but not the prediction, and the loss must
+be continuous and never fall as a feature turns away from its class weight. BY_DESIGN turns a failed property (one of
+margin.EXCUSABLE; of one variant if written `property[option=value]`) into a fact with that explanation, and likewise an
+option without a visible effect (`option NAME`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from torch import nn
 
+from lossbench.core import apart
 from lossbench.core.errors import LossbenchError, PluginError, nearest
+from lossbench.core.guard import signal_name
 from lossbench.core.labels import label
-from lossbench.plugins.check import acting, contract, margin, numerics
-from lossbench.plugins.check.apart import LIMIT, apart
+from lossbench.plugins.check import acting, backbone, contract, margin, numerics
+from lossbench.plugins.check.finding import Finding
 from lossbench.plugins.check.subject import NotApplicable, Remark, Subject, isolated
-from lossbench.plugins.registry import Plugin, Registry
-
-Status = Literal["pass", "fail", "fact", "skip"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What the kit has found out about one property of a loss."""
-
-    property: str
-    status: Status
-    sentence: str
-
+from lossbench.plugins.registry import ENTRY_POINT, KINDS, Kind, Plugin, Registry
 
 Property = Callable[[Subject], str | None]
-Trying = Callable[[str], None]  # is told each property before it is tried
+Trying = Callable[[str], None]  # called with each property before it is tested
+LIMIT = 120.0  # seconds per loss; a sound one takes about two
 
 OF_THE_FILE: dict[str, Property] = {
     "docstring": contract.docstring,
@@ -73,7 +63,7 @@ OF_THE_LOSS: dict[str, Property] = {
     "finite for one example": numerics.finite_for_one_example,
     "finite in bfloat16": numerics.finite_in_low_precision,
 }
-OF_ITS_VALUES: dict[str, Property] = {  # these compare values, and mean nothing when the same seed gives different ones
+OF_ITS_VALUES: dict[str, Property] = {  # these compare values: meaningless if the same seed gives different ones
     "options act": acting.options_act,
     "gradient": numerics.gradient,
     "batch order": contract.batch_order,
@@ -84,6 +74,14 @@ OF_ITS_VALUES: dict[str, Property] = {  # these compare values, and mean nothing
     "margin acts": margin.margin_acts,
     "continuous": margin.continuous,
     "grows with the angle": margin.grows_with_the_angle,
+}
+OF_A_BACKBONE: dict[str, Property] = {
+    "docstring": contract.docstring,
+    "options": contract.option_types,
+    "runs": backbone.runs,
+    "last layer": backbone.last_layer,
+    "deterministic": backbone.deterministic,
+    "one by one": backbone.one_by_one,
 }
 FACTS: dict[str, Callable[[Subject], str]] = {
     "common shift": margin.shift,
@@ -96,24 +94,55 @@ FACTS: dict[str, Callable[[Subject], str]] = {
 
 
 def check(plugin: Plugin, registry: Registry | None = None) -> list[Finding]:
-    """Every property of one loss, in order, tried in this process. Whatever the plugin raises becomes a finding."""
+    """Test every property of one loss or backbone in this process. Whatever the plugin raises becomes a finding."""
     with isolated():
         return list(_findings(plugin, registry or Registry()))
 
 
 def check_apart(plugin: Plugin, registry: Registry, seconds: float = LIMIT) -> list[Finding]:
     """As `check`, in a process of its own: a loss that hangs or ends the process becomes a finding, too."""
-    found, lost = apart(partial(_tell, plugin, registry), seconds)
-    return found if lost is None else [*found, Finding(lost[0], "fail", lost[1])]
+    found: list[Finding] = []
+    trying = "loads"
+    try:
+        for said in apart.messages(partial(_tell, plugin, registry), seconds):
+            if isinstance(said, Finding):
+                found.append(said)
+            else:
+                trying = said
+    except apart.LostError as lost:
+        found.append(Finding(trying, "fail", _fate(lost, seconds)))
+    return found
 
 
-def check_names(registry: Registry, targets: Sequence[str] = (), seconds: float = LIMIT) -> dict[str, list[Finding]]:
-    """Findings by target: names of losses or paths of plugin files; all losses in sight when there is none.
+def _fate(lost: apart.LostError, seconds: float) -> str:
+    if lost.raised:
+        return f"raises {lost.raised}"
+    if lost.code is None:
+        return f"does not come to an end within {seconds:g} seconds: look for a loop that never ends"
+    if lost.code >= 0:
+        return f"ends the whole process with exit code {lost.code}: raise an exception instead of calling os._exit"
+    name = signal_name(-lost.code)
+    hint = {"SIGSEGV": " (a segmentation fault in compiled code)", "SIGKILL": " (perhaps for want of memory)"}
+    return f"ends the whole process by {name}{hint.get(name, '')}: find out which call does, by running it alone"
 
-    Each loss has a process of its own and so many seconds.
+
+def check_names(
+    registry: Registry,
+    targets: Sequence[str] = (),
+    seconds: float = LIMIT,
+    check_dataset: Callable[[Plugin, Registry], list[Finding]] | None = None,
+) -> dict[str, list[Finding]]:
+    """Findings by target: names or files of plugins; without targets, all losses that `registry` knows.
+
+    Each plugin is tested in a process of its own for at most `seconds`.
     """
     plugins = {target: _find(registry, target) for target in targets}
-    findings = {target: check_apart(plugin, registry, seconds) for target, plugin in plugins.items()}
+    findings = {}
+    for target, plugin in plugins.items():
+        if plugin.kind == "dataset" and check_dataset:
+            findings[target] = check_dataset(plugin, registry)
+        else:
+            findings[target] = check_apart(plugin, registry, seconds)
     for name in registry.names("loss") if not targets else ():
         try:
             findings[name] = check_apart(registry.find("loss", name), registry, seconds)
@@ -125,17 +154,27 @@ def check_names(registry: Registry, targets: Sequence[str] = (), seconds: float 
 def _find(registry: Registry, target: str) -> Plugin:
     path = Path(target)
     if path.suffix != ".py" and os.sep not in target:
-        return registry.find("loss", target)
+        kinds: list[Kind] = [kind for kind in KINDS if target in registry.names(kind)]
+        return registry.find(kinds[0] if kinds else "loss", target)
     if path.is_file():
-        return Plugin("loss", path.stem, path.resolve())
+        return _of_file(path.resolve())
     known = [str(other) for other in path.parent.glob("*.py")] if path.parent.is_dir() else registry.names("loss")
-    raise PluginError(f"{target}: there is no such file; {nearest(target, known)}")
+    raise PluginError(f"{target}: no such file; {nearest(target, known)}")
 
 
-def _tell(plugin: Plugin, registry: Registry, trying: Trying, result: Callable[[Finding], None]) -> None:
+def _of_file(path: Path) -> Plugin:
+    """The plugin in a file, by the entry point that it defines; a loss if there is none."""
+    plugins = [Plugin(kind, path.stem, path) for kind in KINDS]
+    try:
+        return next((plugin for plugin in plugins if plugin.defined), plugins[0])
+    except PluginError:  # not valid Python: `loads` says so
+        return plugins[0]
+
+
+def _tell(plugin: Plugin, registry: Registry, say: Callable[[str | Finding], None]) -> None:
     with isolated():
-        for finding in _findings(plugin, registry, trying):
-            result(finding)
+        for finding in _findings(plugin, registry, say):
+            say(finding)
 
 
 def _findings(plugin: Plugin, registry: Registry, trying: Trying = lambda name: None) -> Iterator[Finding]:
@@ -147,6 +186,10 @@ def _findings(plugin: Plugin, registry: Registry, trying: Trying = lambda name: 
     loads = judge("loads", _loads, [subject])
     yield loads
     if loads.status == "fail":
+        return
+    if plugin.kind == "backbone":
+        for name, test in OF_A_BACKBONE.items():
+            yield judge(name, test, [subject])
         return
     for name, test in OF_THE_FILE.items():
         yield judge(name, test, [subject])
@@ -164,7 +207,7 @@ def _findings(plugin: Plugin, registry: Registry, trying: Trying = lambda name: 
     yield same
     for name, test in OF_ITS_VALUES.items():
         if same.status == "fail":
-            yield Finding(name, "skip", "not tried: the same seed gives different values")
+            yield Finding(name, "skip", "not tested: the same seed gives different values")
         else:
             yield judge(name, test, variants)
     for name, fact in FACTS.items():
@@ -174,11 +217,11 @@ def _findings(plugin: Plugin, registry: Registry, trying: Trying = lambda name: 
         except NotApplicable as reason:
             yield Finding(name, "skip", str(reason))
         except (Exception, SystemExit) as error:
-            yield Finding(name, "skip", f"could not be found out: {_raised(error)}")
+            yield Finding(name, "skip", f"could not be determined: {_raised(error)}")
 
 
 def _judged(name: str, test: Property, variants: Sequence[Subject]) -> Finding:
-    """One property over all variants: the first fault that is not by design decides."""
+    """One property over all variants: the first failure that is not by design decides."""
     explained: list[str] = []
     for variant in variants:
         try:
@@ -203,7 +246,7 @@ def _judged(name: str, test: Property, variants: Sequence[Subject]) -> Finding:
 
 
 def _excuse(subject: Subject, name: str) -> str | None:
-    """Why this deviation is meant, if the plugin says so and may."""
+    """The plugin's explanation, if it declares this deviation as intended and may do so."""
     declared = (subject.declared("BY_DESIGN") or {}) if name in margin.EXCUSABLE else {}
     explanation: str | None = declared.get(label(name, subject.options), declared.get(name))
     return explanation
@@ -217,14 +260,14 @@ def _raised(error: BaseException) -> str:
 
 
 def _loads(subject: Subject) -> str | None:
-    """The file is valid Python and defines a Loss, a torch module."""
+    """The file is valid Python and defines its torch module."""
     _ = subject.plugin.options
-    entry = subject.plugin.load()
-    return None if isinstance(entry, type) and issubclass(entry, nn.Module) else "Loss is not a class of torch modules"
+    entry, name = subject.plugin.load(), ENTRY_POINT[subject.plugin.kind]
+    return None if isinstance(entry, type) and issubclass(entry, nn.Module) else f"{name} is not a torch.nn.Module"
 
 
 def _accepted(variant: Subject) -> bool:
-    """False when the constructor refuses this combination of options, as it may."""
+    """False if the constructor refuses this combination of options, as it may."""
     try:
         variant.build()
     except ValueError:

@@ -62,14 +62,9 @@ def docstring(subject: Subject) -> str | None:
 
 def options(subject: Subject) -> str | None:
     """Every option has a type that a suite can check and a default, and is refused only by ValueError."""
+    if fault := option_types(subject):
+        return fault
     for name, option in subject.plugin.options.items():
-        if option.default is REQUIRED:
-            return f"option {name} has no default: give it one, as in `{name}: float = 1.0`"
-        if option.annotation is Any and option.annotation_text != "Any":
-            given = "no type" if option.annotation_text == "anything" else f"the type {option.annotation_text}"
-            return (
-                f"option {name} has {given}; use bool, int, float, str, list, tuple, dict, Literal or a union of them"
-            )
         for nonsense in _nonsense(option.annotation):
             try:
                 subject.build(options={name: nonsense})
@@ -78,6 +73,19 @@ def options(subject: Subject) -> str | None:
                     return f"{name} = {nonsense!r} is refused without a message: {_refusal(name)}"
             except Exception as error:
                 return f"{name} = {nonsense!r} is refused by {type(error).__name__}: {_refusal(name)}"
+    return None
+
+
+def option_types(subject: Subject) -> str | None:
+    """Every option has a type that a suite can check, and a default."""
+    for name, option in subject.plugin.options.items():
+        if option.default is REQUIRED:
+            return f"option {name} has no default: give it one, as in `{name}: float = 1.0`"
+        if option.annotation is Any and option.annotation_text != "Any":
+            given = "no type" if option.annotation_text == "anything" else f"the type {option.annotation_text}"
+            return (
+                f"option {name} has {given}; use bool, int, float, str, list, tuple, dict, Literal or a union of them"
+            )
     return None
 
 

@@ -1,4 +1,4 @@
-"""Time ratios, and who is on the front of accuracy against cost."""
+"""The Pareto front of accuracy against cost, and the chance of each loss to be on it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,11 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lossbench.stats.pairs import LEVEL, Paired, paired
-
-FEWEST_FOR_FRONT = 10  # seeds; fewer have too few distinct resamples for a chance of being on the front
-
-
-def time_ratio(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Paired:
-    """How much longer a takes than b, from paired rounds: exp of the mean log ratio with its log-t interval.
-
-    `delta`, `low` and `high` are ratios (1: equal); p, dz and sd are of the log ratios. Valid as the t interval is, if
-    rounds are interleaved: drift that lasts for many rounds hits both sides and cancels.
-    """
-    first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    if (first <= 0).any() or (second <= 0).any():
-        raise ValueError("times must be above zero")
-    found = paired(np.log(first), np.log(second), level)
-    ratio, low, high = (math.exp(value) for value in (found.delta, found.low, found.high))
-    return Paired(found.n, ratio, low, high, found.p, found.dz, found.sd)
+FEWEST_FOR_FRONT = 10  # seeds; fewer have too few distinct resamples
 
 
 def pareto_front(accuracy: ArrayLike, cost: ArrayLike) -> NDArray[np.bool_]:
-    """Which losses no other beats: none is as accurate and as cheap, and better in one. Over the last axis."""
+    """Which losses no other dominates (as accurate and as cheap, and better in one). Losses are the last axis."""
     high, low = np.asarray(accuracy, dtype=np.float64), np.asarray(cost, dtype=np.float64)
     # Axis −2 is the rival, axis −1 the loss that it may dominate.
     no_worse = (high[..., :, None] >= high[..., None, :]) & (low[..., :, None] <= low[..., None, :])
@@ -40,14 +24,14 @@ def pareto_chance(
 ) -> NDArray[np.float64]:
     """P(on the front) of each loss, accuracy up and cost down, by a joint bootstrap over seeds.
 
-    `accuracy` is seeds × losses. `cost` is one number a loss (bytes, which no seed changes), or seeds × losses, drawn
-    together with the accuracies; with `rounds` its rows are rounds of a timing cell instead, drawn on their own. A draw
-    keeps a row whole, so what losses share (the seed, the machine's mood) stays shared. Valid from ten seeds (and
-    rounds) on, NaN below. A share of resamples, not a p value: two equal losses have about ½ each.
+    `accuracy` is seeds × losses. `cost` is one number per loss (bytes, which no seed changes), or seeds × losses,
+    resampled together with the accuracies; with `rounds` its rows are rounds of a timing cell, resampled independently.
+    Rows are drawn whole, so what losses share (the seed, the speed of the machine) stays shared. Valid from ten seeds
+    (and rounds) on, NaN below. A share of resamples, not a p value: two equal losses have about ½ each.
     """
     high, low = np.asarray(accuracy, dtype=np.float64), np.asarray(cost, dtype=np.float64)
     if high.ndim != 2 or low.ndim not in (1, 2) or low.shape[-1] != high.shape[1]:
-        raise ValueError(f"accuracy is seeds × losses and cost fits it, got {high.shape} and {low.shape}")
+        raise ValueError(f"expected seeds × losses and a cost that matches it, got {high.shape} and {low.shape}")
     if low.ndim == 2 and not rounds and len(low) != len(high):
         raise ValueError(f"{len(high)} seeds of accuracy and {len(low)} of cost; pass rounds=True if these are rounds")
     if min(len(high), len(low) if low.ndim == 2 else len(high)) < FEWEST_FOR_FRONT:

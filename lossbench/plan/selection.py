@@ -1,0 +1,123 @@
+"""What a user asks of a suite: a profile, filters, a shard; and the cells that fit. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lossbench.core.errors import SuiteError, nearest
+from lossbench.core.labels import parse_label
+from lossbench.core.model import SCORED, Cell, Spec
+from lossbench.plugins.registry import Registry
+from lossbench.suite.reading import resolve
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which part of a suite to run, and where its data and plugins are. An empty filter selects everything."""
+
+    profile: str | None = None  # "none": no profile; None: the first of the suite's `auto` that can run here
+    data: str | os.PathLike[str] | None = None
+    plugins: Sequence[str | os.PathLike[str]] = ()
+    losses: Sequence[str] = ()  # labels; a bare name stands for all its variants
+    datasets: Sequence[str] = ()  # labels or names
+    backbones: Sequence[str] = ()  # labels or names
+    widths: Sequence[int] = ()
+    seeds: Sequence[int] = ()
+    shard: str | None = None  # "I/N"
+    fetch: bool = True  # download missing datasets
+
+    def has_dataset(self, dataset: Spec) -> bool:
+        return _named(dataset, self.datasets)
+
+    def filters(self) -> str:
+        """The filters as an error names them."""
+        names = ("losses", "datasets", "backbones", "widths", "seeds")
+        return "; ".join(f"{name} {', '.join(map(str, getattr(self, name)))}" for name in names if getattr(self, name))
+
+    def resolved(self, cells: Sequence[Cell], registry: Registry) -> Selection:
+        """The selection with `losses` as the labels of these cells."""
+        known = {spec.label: spec for cell in cells if cell.kind != "trial" for spec in cell.losses}
+        labels: list[str] = []
+        for text in self.losses:
+            try:
+                name, options = parse_label(text)
+            except ValueError as error:
+                raise SuiteError(f"--loss: {error}") from error
+            wanted = resolve(registry, "loss", name, options)
+            found = [
+                label
+                for label, spec in known.items()
+                if spec.name == name and all(spec.options[key] == wanted.options[key] for key in options)
+            ]
+            if not found:
+                raise SuiteError(f"--loss: no cell of this suite has the loss '{text}'; {nearest(text, known)}")
+            labels += found
+        return replace(self, losses=labels)
+
+
+def select(cells: Sequence[Cell], wanted: Selection) -> list[Cell]:
+    """The cells that fit the filters, and the warm starts they need; `losses` are labels.
+
+    Timing cells compare all losses at once, so they are kept only if no loss and no seed is selected.
+    """
+
+    def fits(cell: Cell) -> bool:
+        if cell.kind == "warm" or (cell.kind == "timing" and (wanted.losses or wanted.seeds)):
+            return False
+        return (
+            (not wanted.losses or cell.loss.label in wanted.losses)
+            and wanted.has_dataset(cell.dataset)
+            and _named(cell.backbone, wanted.backbones)
+            and (not wanted.widths or cell.width in wanted.widths)
+            and (not wanted.seeds or cell.seed in wanted.seeds)
+        )
+
+    chosen = [cell for cell in cells if fits(cell)]
+    needed = {cell.warm_cell().key for cell in chosen if cell.warm and cell.kind in SCORED}
+    kept = {id(cell) for cell in chosen}
+    return [cell for cell in cells if id(cell) in kept or (cell.kind == "warm" and cell.key in needed)]
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`2/8` → (2, 8); ValueError otherwise."""
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise ValueError(f"'{text}' is not a shard I/N with 1 ≤ I ≤ N, such as 2/8")
+    return int(part), int(parts)
+
+
+def shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
+    """Shard number `part` (from 1) of `parts` of the cells (one per key), in their order.
+
+    Every cell is in exactly one shard, whatever the order of `cells`. A warm start and the cells that need it stay
+    together, as do the losses compared at one seed; such groups go, largest first, to the shard with the fewest steps.
+    """
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(_group(cell), []).append(cell)
+    cost = {name: sum(map(_steps, group)) for name, group in groups.items()}
+    loads = [0] * parts
+    mine: set[str] = set()
+    for name in sorted(groups, key=lambda name: (-cost[name], name)):
+        lightest = loads.index(min(loads))
+        loads[lightest] += cost[name]
+        if lightest == part - 1:
+            mine |= {cell.key for cell in groups[name]}
+    return [cell for cell in cells if cell.key in mine]
+
+
+def _named(spec: Spec, wanted: Sequence[str]) -> bool:
+    return not wanted or spec.name in wanted or spec.label in wanted
+
+
+def _group(cell: Cell) -> str:
+    """What the cells of one group share: their warm start, or everything but the loss."""
+    if cell.kind == "warm":
+        return cell.key
+    return cell.warm_cell().key if cell.warm else replace(cell, losses=(), key="").key
+
+
+def _steps(cell: Cell) -> int:
+    return cell.timing.rounds * cell.timing.steps * len(cell.losses) if cell.timing else cell.schedule.steps

@@ -1,0 +1,164 @@
+"""The suite file: strict pydantic models, which also give editors their JSON schema.
+
+Names of losses, backbones, datasets and options are plain text here; `reading` looks them up in the registry.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from lossbench.core.format import (
+    ClaimKeys,
+    NamedText,
+    NonNegative,
+    Number,
+    Percent,
+    Positive,
+    PublishedText,
+    Rate,
+    Schedule,
+    Steps,
+    Task,
+    Text,
+    Timing,
+    Width,
+)
+
+MOST_CELLS = 1_000_000  # per suite, counted before its grids are expanded
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # becomes part of paths
+OneOrMore = str | Annotated[list[str], Field(min_length=1)]
+
+
+class WarmStart(Text):
+    """A phase that all losses share: train `loss` for `steps`, then refine with each loss."""
+
+    loss: str | NamedText = "softmax"
+    steps: Steps
+
+
+def _published_form(written: Any) -> str:
+    """Which of the forms is meant: with all tried, the wrong one's complaint would be shown."""
+    if isinstance(written, list):
+        return "tables"
+    table = isinstance(written, PublishedText) or (isinstance(written, dict) and "values" in written)
+    return "table" if table else "values"
+
+
+Published = Annotated[
+    Annotated[dict[str, Percent], Tag("values")]
+    | Annotated[PublishedText, Tag("table")]
+    | Annotated[list[PublishedText], Tag("tables")],
+    Discriminator(_published_form),
+]
+
+
+class ExperimentText(Text):
+    """One grid of a suite: dataset × backbone × widths × losses × seeds."""
+
+    name: Name
+    task: Task = Field("classification", description="verification: tell pairs of unseen classes apart")
+    dataset: str | NamedText
+    backbone: str | NamedText
+    widths: Annotated[list[Width], Field(min_length=1)]
+    losses: Annotated[list[str | NamedText], Field(min_length=1)]
+    seeds: Annotated[int, Field(ge=1, le=10_000)] | Annotated[list[NonNegative], Field(min_length=1)]
+    schedule: Schedule
+    classes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] | None = Field(
+        None, description="train on the first k classes only, for each k of this list"
+    )
+    warm_start: WarmStart | None = None
+    timing: Timing | None = None
+    published: Published = Field(
+        default={}, description="accuracy in percent by loss, as a paper prints it; or tables with values and protocol"
+    )
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    device: Literal["cpu", "cuda"] = "cpu"
+    autocast: Literal["bfloat16"] | None = Field(None, description="the backbone's products in low precision")
+    channels_last: bool = False
+
+
+class ClaimText(ClaimKeys):
+    """A statement that the suite tests. It has one of these forms:
+
+    better, than                     `better` beats `than` on `metric` (with `than_metric`: each on its own)
+    not_worse, than                  `not_worse` is as good as `than`, or better, but for `margin`
+    equivalent                       two losses differ by less than `margin`
+    increases_with, decreases_with   `metric` of `loss` (with `than`: minus that of `than`) grows or falls along an
+                                     option of the loss, `width` or `classes`
+    unchanged_with                   it stays within `margin` of what it is at the least value
+
+    Where `experiment`, `better`, `not_worse` or `loss` is a list, it is one claim for each of its names.
+    """
+
+    experiment: OneOrMore
+    better: OneOrMore | None = None
+    not_worse: OneOrMore | None = None
+    loss: OneOrMore | None = Field(None, description="whose trend; options written here are met by all its variants")
+
+
+class ChoicesText(Text):
+    """A set of choices in place of a range."""
+
+    choices: Annotated[list[Any], Field(min_length=2)]
+
+
+def _range_form(written: Any) -> str:
+    return "choices" if isinstance(written, dict | ChoicesText) else "range"
+
+
+RangeText = Annotated[
+    Annotated[list[int | Number], Field(min_length=2, max_length=2), Tag("range")]
+    | Annotated[ChoicesText, Tag("choices")],
+    Discriminator(_range_form),
+]
+
+
+class Tune(Text):
+    """Tune every loss at equal cost before it is compared: trials on a held-out part of the training images."""
+
+    trials: Annotated[int, Field(ge=2, le=4096)] = Field(description="for every loss; the first is its default")
+    validation: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.2, description="share of the training images, held out; the test set is never seen"
+    )
+    seeds: Positive = Field(1, description="of each trial: the first seeds of the experiment")
+    experiments: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="which are tuned; absent: all"
+    )
+    lr: Annotated[list[Rate], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="[low, high]: the learning rate is tuned too, in the same range for every loss"
+    )
+    ranges: dict[str, dict[str, RangeText]] = Field(
+        default={},
+        description="by loss and option: [low, high], or { choices = [...] }; over or beside what the loss declares",
+    )
+
+
+class Profile(Text):
+    """The same suite at another scale: tables laid over the experiments' own."""
+
+    all: dict[str, Any] = Field(default={}, description="laid over every experiment, over its own keys too")
+    experiment: dict[str, dict[str, Any]] = Field(default={}, description="laid over one experiment, by its name")
+    skip: list[str] = Field(default=[], description="experiments left out")
+    note: str = Field(default="", description="what a reader must know; it opens a run and its report")
+    tune: dict[str, Any] = Field(default={}, description="laid over [tune]")
+
+
+class SuiteFile(Text):
+    """A suite file, as written."""
+
+    name: Name
+    title: str = ""
+    baseline: str = "softmax"
+    margin: Annotated[
+        float, Field(gt=0, le=100, allow_inf_nan=False, description="accuracy points that count as no difference")
+    ] = 0.5
+    defaults: dict[str, Any] = Field(default={}, description="any key of an experiment")
+    experiment: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    claim: list[ClaimText] = Field(default=[])
+    tune: Tune | None = None
+    profile: dict[str, Profile] = Field(default={})
+    auto: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="profiles; without --profile the first one that this machine can run is chosen"
+    )
