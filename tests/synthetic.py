@@ -1,4 +1,4 @@
-"""Run folders whose every number is known beforehand: records are written, nothing is trained."""
+"""Run folders with known numbers: records are written, nothing is trained."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ ENVIRONMENT = {"fingerprint": "abc", "cpu": "test", "cores": 2}
 
 @dataclass
 class Truth:
-    """What one cell came to."""
+    """The result of one cell."""
 
     accuracy: float = 90.0
     angle: float = 40.0
     angle_train: float | None = None
     status: str = "done"
+    error: str = "made up"
     curve: tuple[dict[str, float], ...] = ()
     environment: dict[str, Any] = field(default_factory=lambda: dict(ENVIRONMENT))
     peak: int = 1000
@@ -36,18 +37,18 @@ class Truth:
 
 
 def common(seed: int) -> float:
-    """What a seed does to every loss alike."""
+    """The effect of a seed, equal for every loss."""
     return float(np.random.default_rng(1000 + seed).normal(0, 0.5))
 
 
 def draws(cell: Cell) -> np.random.Generator:
-    """A cell's own randomness; the same whenever it is asked for, whatever else goes into its key."""
+    """The random generator of a cell; independent of what else is in its key."""
     name = f"{cell.kind} {cell.dataset.name} {cell.loss.label} {cell.width} {cell.classes}"
     return np.random.default_rng(derive(cell.seed, name))
 
 
 def noise(cell: Cell, scale: float) -> float:
-    """What is particular to a cell."""
+    """Noise of one cell."""
     return float(draws(cell).normal(0, scale))
 
 
@@ -63,7 +64,7 @@ def records_of(
         if found is None:
             continue
         if found.status != "done":
-            yield Record(cell, found.status, error="made up", environment=found.environment), None
+            yield Record(cell, found.status, error=found.error, environment=found.environment), None
             continue
         bits = np.arange(total) < round(total * found.accuracy / 100) if found.bits is None else found.bits
         train = found.angle - 1 if found.angle_train is None else found.angle_train
