@@ -237,6 +237,11 @@ class Cell:
         return self.losses[0]
 
     @property
+    def plugins(self) -> list[tuple[Literal["loss", "backbone"], Spec]]:
+        """The plugins that run in it; a dataset is known by its arrays instead."""
+        return [("backbone", self.backbone), *(("loss", spec) for spec in self.losses)]
+
+    @property
     def label(self) -> str:
         """The loss as the suite writes it; for warm starts and timing cells, what they are."""
         return {"warm": f"warm start: {self.loss.label}", "timing": "timing"}.get(self.kind, self.loss.label)

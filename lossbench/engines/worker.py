@@ -21,6 +21,7 @@ from lossbench.plugins.registry import Registry
 from lossbench.store.records import Store
 from lossbench.training import cell as train
 from lossbench.training import measure
+from lossbench.training.checkpoints import Checkpointer
 
 # What a process may do besides training a cell; it writes down what it is about to try.
 ASIDE: dict[str, Callable[..., Any]] = {"preflight": preflight, "probe": probe}
@@ -57,7 +58,7 @@ def _trained(cell: Cell, registry: Registry, data: Path, store: Store, every: fl
     """Train a cell, which saves its state `every` that many seconds. Whatever its plugins raise becomes a status."""
     warm = store.checkpoint(cell.warm_cell().key) if cell.warm else None
     try:
-        return train.run(cell, registry, data, warm, train.Partial(store.partial(cell.key), cell.key, every))
+        return train.run(cell, registry, data, warm, Checkpointer(store.partial(cell.key), cell.key, every))
     except Exception as error:
         traceback.print_exc()
         status: Status = "oom" if _out_of_memory(error) else "failed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,3 +35,7 @@ class Evaluation:
         if self.weights is None or not self.known:
             return []
         return by_class(self.features, self.labels, self.weights)
+
+    def details(self) -> dict[str, Any]:
+        """What a record keeps as `verification` besides the metrics."""
+        return {}

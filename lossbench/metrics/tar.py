@@ -24,7 +24,7 @@ STEP = 200.0  # one pair of the half that are of one kind
 def measure(test: Evaluation, *, far: float) -> float:
     assert test.scores is not None and test.same is not None
     _, false_accepts, true_accepts = operating_points(*labelled(test.scores, test.same))
-    return 100 * float(true_accepts[_place(false_accepts, far)[0]]) / int(true_accepts[-1])
+    return 100 * _share(true_accepts, _place(false_accepts, far)[0])
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,14 @@ def with_interval(scores: ArrayLike, same: ArrayLike, far: float, level: float =
     least, most = hits(count - 1), hits(count)
     low = least_reaching(lambda share: float(weight @ special.bdtrc(least - 1, positives, share)), level / 2)
     high = 1 - least_reaching(lambda rest: float(weight @ (1 - special.bdtrc(most, positives, 1 - rest))), level / 2)
-    value = float(true_accepts[chosen]) / positives
-    return Rate(value, low, high, far, float(thresholds[chosen]), allowed, allowed > 0)
+    return Rate(_share(true_accepts, chosen), low, high, far, float(thresholds[chosen]), allowed, allowed > 0)
 
 
 def _place(false_accepts: Ints, far: float) -> tuple[int, int]:
     """The last operating point that keeps the FAR, and the false accepts that it allows."""
     allowed = int(Fraction(str(float(far))) * int(false_accepts[-1]))  # in decimals: 0.29 of 100 is 29, not 28
     return int(np.searchsorted(false_accepts, allowed, side="right")) - 1, allowed
+
+
+def _share(true_accepts: Ints, chosen: int) -> float:
+    return float(true_accepts[chosen]) / int(true_accepts[-1])

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lossbench.core.errors import PluginError, nearest
 from lossbench.core.files import content, is_file, is_folder
@@ -38,6 +38,9 @@ from lossbench.plugins.footprint import (
 )
 from lossbench.plugins.ranges import Choices, Range, RangeError
 from lossbench.plugins.ranges import read as read_ranges
+
+if TYPE_CHECKING:  # pydantic, which the model needs, takes longer than listing all plugins
+    from lossbench.core.model import Spec
 
 Kind = Literal["loss", "backbone", "dataset", "metric"]
 KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")  # the kinds that a suite names and anybody may add
@@ -334,6 +337,10 @@ class Registry:
             listed = " and ".join(str(path) for path in paths)
             raise PluginError(f"two plugins claim the {kind} name '{name}': {listed}; rename one")
         return _plugin(kind, name, paths[0], paths[0].stat().st_mtime_ns)
+
+    def unchanged(self, kind: Kind, spec: Spec) -> bool:
+        """Whether a plugin decides results as it did when `spec` was planned."""
+        return self.find(kind, spec.name).identity(spec.options) == spec.source
 
 
 @lru_cache(maxsize=1024)

@@ -1,9 +1,9 @@
-"""What a trained network is worth: its predictions, how it tells pairs apart, where its features stand."""
+"""A trained network in evaluation mode: features and predictions, judged by its task and measured by the metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lossbench.core import format as text
 from lossbench.core.errors import PluginError
-from lossbench.core.format import Task
 from lossbench.core.model import finite_or_none
 from lossbench.core.streams import derive
 from lossbench.data import Dataset, Split
-from lossbench.plugins import class_weights as weights
-from lossbench.tasks import verification
-from lossbench.training import measure
+from lossbench.metrics import Evaluation
+from lossbench.plugins import class_weights
+from lossbench.plugins.metrics import METRICS
+from lossbench.tasks import TASKS
 from lossbench.training.batches import as_input
-from lossbench.training.state import Trainee
+from lossbench.training.state import TrainState
 
 EVALUATION_BATCH = 128  # what it makes stays in a CPU's cache: with 512 features take nearly twice as long
+TRAIN_SAMPLE = 10_000  # training images that metrics see
 DRAWN = 500  # test features that a record of width 2 keeps
 
 
@@ -30,48 +32,62 @@ class NotFiniteError(ArithmeticError):
     """Features or logits are NaN or infinite in evaluation: argmax would take them for a class all the same."""
 
 
+def evaluate(state: TrainState, dataset: Dataset, task: text.Task) -> Evaluation:
+    """The test set, judged as the task says."""
+    return TASKS[task].evaluate(_Network(state), dataset)
+
+
+def with_training_images(test: Evaluation, state: TrainState, split: Split, seed: int) -> Evaluation:
+    """The same with the features of a sample of training images, which metrics may compare with the test images."""
+    if len(split) > TRAIN_SAMPLE:
+        rng = np.random.default_rng(derive(seed, "angles"))
+        split = split.take(np.sort(rng.choice(len(split), TRAIN_SAMPLE, replace=False)))
+    return replace(test, train=Evaluation(split.labels, features_of(state, split), test.weights))
+
+
+def measured(test: Evaluation, task: text.Task) -> dict[str, float | None]:
+    """Every metric of the task by name; None where it does not exist for this network."""
+    chosen = {name: metric for name, metric in METRICS.items() if metric.source == "test" and task in metric.tasks}
+    values = {name: metric.measure(test) for name, metric in chosen.items()}
+    return {name: None if value is None else finite_or_none(float(value)) for name, value in values.items()}
+
+
 @dataclass(frozen=True)
-class Seen:
-    """What the features of a split look like: angles to the own class weight by class, and their mean length."""
+class _Network:
+    """A training state as a task sees it."""
 
-    angles: list[float | None]
-    norm: float | None
+    state: TrainState
 
+    @property
+    def weights(self) -> Tensor | None:
+        state = self.state
+        return class_weights.rows(state.loss, state.class_weights, state.classes, state.width)
 
-@dataclass(frozen=True)
-class Score:
-    """One bit a test example (or tested pair), the look of the test features, and the figures of a verification.
+    def features(self, split: Split) -> Tensor:
+        return features_of(self.state, split)
 
-    `predicted` is the number of different classes that were predicted: one means that the network has collapsed.
-    """
-
-    correct: NDArray[np.bool_]
-    seen: Seen
-    features: Tensor  # N×M, of the test images
-    predicted: int | None = None
-    verification: dict[str, Any] = field(default_factory=dict)
-
-
-def score(trainee: Trainee, dataset: Dataset, task: Task) -> Score:
-    """Classification: margin-free prediction of every test image. Verification: the cosine of every pair."""
-    features, seen = features_of(trainee, dataset.test)
-    if task == "classification":
+    def predicted(self, features: Tensor) -> NDArray[np.int64]:
         parts = (features[start : start + EVALUATION_BATCH] for start in range(0, len(features), EVALUATION_BATCH))
-        predicted = torch.cat([_predicted(trainee, part) for part in parts]).cpu().numpy()
-        return Score(predicted == dataset.test.labels, seen, features, len(np.unique(predicted)))
-    assert dataset.pairs is not None and dataset.folds is not None
-    scores = verification.cosine_scores(features.cpu().numpy(), dataset.pairs)
-    found = verification.verify(scores, dataset.pairs[:, 2].astype(bool), dataset.folds, dataset.tested)
-    # Unseen classes have no weight that their features could stand near.
-    return Score(found.folds.correct, Seen([], seen.norm), features, verification=found.to_json())
+        return torch.cat([_predicted(self.state, part) for part in parts]).cpu().numpy()
 
 
 @torch.no_grad()
-def _predicted(trainee: Trainee, features: Tensor) -> Tensor:
+def features_of(state: TrainState, split: Split) -> Tensor:
+    """The features (N×M) of a split, in evaluation mode."""
+    state.eval()
+    parts = []
+    for start in range(0, len(split), EVALUATION_BATCH):
+        index = np.arange(start, min(start + EVALUATION_BATCH, len(split)))
+        parts.append(state.features(as_input(split.gather(index), state.device)))
+    return _finite(torch.cat(parts), "a feature")
+
+
+@torch.no_grad()
+def _predicted(state: TrainState, features: Tensor) -> Tensor:
     """The class with the largest logit for each row of features; logits that are not B×C are an error."""
-    predict: Callable[[Tensor], Tensor] = trainee.loss.logits  # type: ignore[assignment]  # a plugin's method
+    predict: Callable[[Tensor], Tensor] = state.loss.logits  # type: ignore[assignment]  # a plugin's method
     logits = predict(features)
-    shape = (len(features), trainee.classes)
+    shape = (len(features), state.classes)
     if not isinstance(logits, Tensor) or logits.shape != shape:
         given = f"a tensor of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
         raise PluginError(
@@ -86,33 +102,15 @@ def _finite(values: Tensor, what: str) -> Tensor:
     return values
 
 
-@torch.no_grad()
-def features_of(trainee: Trainee, split: Split) -> tuple[Tensor, Seen]:
-    """The features (N×M) of a split, in evaluation mode, and how they look."""
-    trainee.eval()
-    parts = []
-    for start in range(0, len(split), EVALUATION_BATCH):
-        index = np.arange(start, min(start + EVALUATION_BATCH, len(split)))
-        parts.append(trainee.features(as_input(split.gather(index), trainee.device)))
-    features = _finite(torch.cat(parts), "a feature")
-    angles: list[float | None] = []
-    weight = class_weights(trainee)
-    labels = torch.from_numpy(split.labels).to(trainee.device)
-    if weight is not None and labels.max() < len(weight):
-        angles = measure.mean_angles(features, labels, weight)
-    return features, Seen(angles, finite_or_none(float(features.norm(dim=1).double().mean())))
-
-
-def class_weights(trainee: Trainee) -> Tensor | None:
-    """The loss's class weights (C×M), where it has them."""
-    return weights.rows(trainee.loss, trainee.class_weights, trainee.classes, trainee.width)
-
-
-def drawable(features: Tensor, labels: NDArray[np.int64], weight: Tensor | None, seed: int) -> dict[str, Any]:
-    """Features of length 2 that a picture can show: some of them with their labels, and the class weights."""
-    index = np.arange(len(labels))
+def drawable(test: Evaluation, seed: int) -> dict[str, Any]:
+    """Features of length 2 for a figure: a sample of them with their labels, and the class weights, if any."""
+    index = np.arange(len(test.labels))
     if len(index) > DRAWN:
         index = np.sort(np.random.default_rng(derive(seed, "drawn")).choice(index, DRAWN, replace=False))
-    shown = [[round(value, 3) for value in row] for row in features[torch.from_numpy(index)].double().tolist()]
-    weights = [] if weight is None else [[round(value, 4) for value in row] for row in weight.double().tolist()]
-    return {"points": shown, "labels": labels[index].tolist(), "weights": weights}
+    weights = [] if test.weights is None else _rounded(test.weights, 4)
+    points = _rounded(test.features[torch.from_numpy(index)], 3)
+    return {"points": points, "labels": test.labels[index].tolist(), "weights": weights}
+
+
+def _rounded(rows: Tensor, digits: int) -> list[list[float]]:
+    return [[round(value, digits) for value in row] for row in rows.double().tolist()]

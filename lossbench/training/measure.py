@@ -1,4 +1,4 @@
-"""What a cell measures besides accuracy: angles, the memory ledger, the environment."""
+"""What a cell measures of its process: the memory ledger, peak memory, a digest of the parameters, the environment."""
 
 from __future__ import annotations
 
@@ -14,36 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lossbench.core.model import finite_or_none
 from lossbench.plugins import class_weights
-
-
-def mean_angles(features: Tensor, labels: Tensor, weight: Tensor) -> list[float | None]:
-    """θ̄_i, degrees: the mean angle between class i's features (N×M) and its weight (row i of C×M).
-
-    θ̄_i = 1/N_i Σ_j arccos( w_i·x_j / ‖w_i‖‖x_j‖ ); None for a class without examples.
-    """
-    own = weight[labels].double()
-    cosine = nn.functional.cosine_similarity(features.double(), own, dim=1)
-    angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
-    total = angle.new_zeros(len(weight)).index_add_(0, labels, angle)
-    count = torch.bincount(labels, minlength=len(weight))
-    return [finite_or_none(value) for value in (total / count).tolist()]
-
-
-def weight_geometry(weight: Tensor) -> dict[str, float | None]:
-    """How the class weights (C×M) stand to each other: angles in degrees, and their distance to the simplex.
-
-    With c_ij = ŵ_i·ŵ_j over all pairs i < j: the mean and the least of arccos c_ij, and √mean (c_ij + 1/(C−1))², which
-    is zero just when the weights form the simplex, however it is turned.
-    """
-    unit = nn.functional.normalize(weight.double(), dim=1)
-    gram = (unit @ unit.T).clamp(-1, 1)
-    cosine = gram[torch.ones_like(gram).triu(1).bool()]
-    angle = torch.rad2deg(torch.arccos(cosine))
-    distance = (cosine + 1 / (len(unit) - 1)).square().mean().sqrt()
-    values = {"weight_angle": angle.mean(), "weight_angle_least": angle.min(), "simplex_distance": distance}
-    return {name: finite_or_none(value.item()) for name, value in values.items()}
 
 
 def size(tensors: Iterable[Tensor | None]) -> int:

@@ -16,13 +16,14 @@ from lossbench.core.errors import PluginError
 from lossbench.core.model import Cell, Spec
 from lossbench.core.streams import derive
 from lossbench.plugins import class_weights
-from lossbench.plugins.registry import CLASS_WEIGHTS, Kind, Registry
+from lossbench.plugins.registry import CLASS_WEIGHTS, Registry
+from lossbench.training.recipe import optimizer_of
 
 Stored = tuple[str, bool]  # a tensor's name in the state, and whether the class weights are its transpose
 
 
 @dataclass
-class Trainee:
+class TrainState:
     """A backbone with a loss on top, and the optimizer that moves both; `step` counts from the very beginning.
 
     `width` and `classes` are the M and C that it was built for, `class_weights` where the loss has its class weights.
@@ -107,7 +108,7 @@ class Trainee:
         }
 
     def fits(self, checkpoint: dict[str, Any]) -> bool:
-        """Whether `restore` would find every tensor that this trainee has, in its shape and type, and no other."""
+        """Whether `restore` would find every tensor that this state has, in its shape and type, and no other."""
         shapes = {name: tensor.shape for name, tensor in self.named_parameters()}
         kept: dict[str, dict[str, Any]] = checkpoint["optimizer"]
         return (
@@ -171,7 +172,7 @@ class Trainee:
         return None
 
 
-def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, int, int]) -> Trainee:
+def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, int, int]) -> TrainState:
     """A fresh backbone and loss: the backbone's initial weights depend on the seed alone, never on the loss.
 
     Both are made on the CPU, so that a seed means the same weights on every device.
@@ -189,17 +190,10 @@ def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, 
     backbone, loss = backbone.to(cell.device), loss.to(cell.device)
     if cell.channels_last:
         backbone = backbone.to(memory_format=torch.channels_last)
-    schedule = cell.schedule
-    optimizer = torch.optim.SGD(
-        [*backbone.parameters(), *loss.parameters()],
-        lr=schedule.lr,
-        momentum=schedule.momentum,
-        weight_decay=schedule.weight_decay,
-    )
-    return Trainee(
+    return TrainState(
         backbone,
         loss,
-        optimizer,
+        optimizer_of(cell.schedule, [*backbone.parameters(), *loss.parameters()]),
         device=cell.device,
         autocast=cell.autocast,
         channels_last=cell.channels_last,
@@ -232,15 +226,3 @@ def _turned(value: Any, turn: bool) -> Any:
 
 def _placed(state: dict[str, Any], device: str) -> dict[str, Any]:
     return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in state.items()}
-
-
-def check_unchanged(cell: Cell, registry: Registry) -> None:
-    """Refuse to train with plugins that are not those that were planned."""
-    named: list[tuple[Kind, Spec]] = [("backbone", cell.backbone), *(("loss", spec) for spec in cell.losses)]
-    for kind, spec in named:
-        plugin = registry.find(kind, spec.name)
-        if plugin.identity(spec.options) != spec.source:
-            raise PluginError(
-                f"{plugin.path}: it, a module or library that it imports, or a file that it names has changed since "
-                "this run was planned; run the same command again"
-            )

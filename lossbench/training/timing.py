@@ -17,7 +17,7 @@ from lossbench.data import Dataset
 from lossbench.plugins.registry import Registry
 from lossbench.training import measure
 from lossbench.training.batches import Batches
-from lossbench.training.state import Trainee, build
+from lossbench.training.state import TrainState, build
 
 PHASES = ("forward", "backward", "optimizer")
 QUIET = 0.95  # the share of a round's wall time that this process must have been running
@@ -28,9 +28,9 @@ def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
     """Seconds a step for every loss, by round, and how they divide into forward, backward and optimizer."""
     assert cell.timing
     batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
-    trainees = {spec.label: build(cell, spec, registry, dataset.in_shape) for spec in cell.losses}
-    for trainee in trainees.values():
-        trainee.train()
+    states = {spec.label: build(cell, spec, registry, dataset.in_shape) for spec in cell.losses}
+    for state in states.values():
+        state.train()
     order = random.Random(derive(cell.seed, "timing"))
     rounds: list[dict[str, list[float]]] = []
     quiet: list[bool] = []
@@ -38,7 +38,7 @@ def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
     for number in range(PATIENCE * wanted + 1):
         ready = [batches.at(number * steps + step) for step in range(steps)]
         wall, busy = time.perf_counter(), time.process_time()
-        taken = {label: _visit(trainees[label], ready) for label in order.sample(list(trainees), len(trainees))}
+        taken = {label: _visit(states[label], ready) for label in order.sample(list(states), len(states))}
         share = (time.process_time() - busy) / (time.perf_counter() - wall)
         if number:  # the first round warms up caches, allocator and kernels
             rounds.append(taken)
@@ -48,9 +48,9 @@ def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
     kept = chosen(quiet, wanted)
     phases = {
         label: {name: [rounds[place][label][part] for place in kept] for part, name in enumerate(PHASES)}
-        for label in trainees
+        for label in states
     }
-    seconds = {label: [sum(parts) for parts in zip(*phases[label].values(), strict=True)] for label in trainees}
+    seconds = {label: [sum(parts) for parts in zip(*phases[label].values(), strict=True)] for label in states}
     return Record(
         cell,
         "done",
@@ -70,20 +70,20 @@ def chosen(quiet: Sequence[bool], wanted: int) -> list[int]:
     return sorted([*kept, *disturbed[len(disturbed) - (wanted - len(kept)) :]])
 
 
-def _visit(trainee: Trainee, ready: list[Any]) -> list[float]:
+def _visit(state: TrainState, ready: list[Any]) -> list[float]:
     """Mean seconds of each phase over the batches."""
     spent = [0.0, 0.0, 0.0]
 
     def timed(phase: int, work: Callable[[], Any]) -> Any:
         started = time.perf_counter()
         result = work()
-        measure.synchronise(trainee.device)
+        measure.synchronise(state.device)
         spent[phase] += time.perf_counter() - started
         return result
 
-    measure.synchronise(trainee.device)
+    measure.synchronise(state.device)
     for images, labels in ready:
-        value = timed(0, lambda: trainee.forward(images, labels))  # noqa: B023  # called at once
-        timed(1, lambda: trainee.backward(value))  # noqa: B023  # as above
-        timed(2, trainee.move)
+        value = timed(0, lambda: state.forward(images, labels))  # noqa: B023  # called at once
+        timed(1, lambda: state.backward(value))  # noqa: B023  # as above
+        timed(2, state.move)
     return [seconds / len(ready) for seconds in spent]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import SMALL
-from synthetic import Truth, common, noise, timing_record, write_run
+from synthetic import Truth, analysed, common, noise, timing_record, write_run
 
 from lossbench.analysis.results import analyse
 from lossbench.plan.cells import plan
@@ -48,13 +48,11 @@ def results(tmp_path_factory, read_suite):
 
 
 @pytest.fixture(scope="module")
-def ranked(tmp_path_factory, read_suite):
+def ranked(read_suite):
     """Six datasets that differ by the folder they are read from, on which no loss is better than another."""
     text = SMALL.replace('"w_softmax"]', '"w_softmax", "center", "hinge"]')
     suite = read_suite(text.replace("seeds = 2", f"seeds = 3\nclasses = {KS}"))
-    found = analyse(
-        [write_run(suite, tmp_path_factory.mktemp("ranked") / "run", lambda cell: Truth(90 + noise(cell, 1)))]
-    )
+    found = analysed(suite, lambda cell: Truth(90 + noise(cell, 1)))
     return replace(
         found, records=found.records.assign(dataset=[f"folder[path=set{k}]" for k in found.records["classes"]])
     )
@@ -146,7 +144,7 @@ def test_ranks_and_their_groups_are_one_number(ranked):
         (dot,) = (line for line in ax.lines if line.get_label() == label)
         assert dot.get_xdata()[0] == pytest.approx(rank)
         assert table[label] == f"{rank:.2f}"
-    (bar,) = (line for line in ax.lines if line.get_label() == "not told apart")
+    (bar,) = (line for line in ax.lines if line.get_label() == "not different")
     assert (min(bar.get_xdata()), max(bar.get_xdata())) == pytest.approx(
         (min(stated["ranks"]["ranks"]) - 0.04, max(stated["ranks"]["ranks"]) + 0.04)
     )

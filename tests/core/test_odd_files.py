@@ -128,7 +128,7 @@ def test_odd_claims_are_refused_in_a_sentence(kind, run):
 
 @odd
 def test_odd_logs_and_states_are_passed_over(kind, run, tmp_path):
-    from lossbench.training.cell import DamagedError, Partial
+    from lossbench.training.checkpoints import Checkpointer, DamagedError
 
     _, store, cells = run
     key = cells[0].key
@@ -137,10 +137,10 @@ def test_odd_logs_and_states_are_passed_over(kind, run, tmp_path):
     store.partial(key).parent.mkdir()
     put(kind, store.partial(key))
     if kind.startswith("a link"):
-        assert Partial(store.partial(key), key).read() is None
+        assert Checkpointer(store.partial(key), key).read() is None
     else:
         with pytest.raises(DamagedError, match="it is not a file"):
-            Partial(store.partial(key), key).read()
+            Checkpointer(store.partial(key), key).read()
     merge([store.root], tmp_path / "merged")
     assert not Store(tmp_path / "merged").log(key).exists()
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
 from conftest import SMALL
-from kit.runs import processes_of, ran, records, results, started, wait_until, write_suite
+from kit.runs import processes_of, records, results, started, wait_until, write_suite
 
+from lossbench import api
 from lossbench.cli.commands import cli
+from lossbench.core.errors import LossbenchError
 from lossbench.core.model import result
 from lossbench.data import data_folder
 from lossbench.plan.cells import plan
 from lossbench.store.records import Store
 from lossbench.training import cell as train
+from lossbench.training.checkpoints import Checkpointer, DamagedError
 
 
 class InterruptedHere(Exception):  # noqa: N818  # it is no error
@@ -33,7 +37,7 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
     text = text.replace("steps = 6, batch = 16", "steps = 30, batch = 16, evaluations = 3")
     cell = next(cell for cell in plan(read_suite(text)) if cell.loss.name == loss)
     whole = train.run(cell, registry, data_folder())
-    partial = train.Partial(tmp_path / "state.pt", cell.key, every=0)
+    partial = Checkpointer(tmp_path / "state.pt", cell.key, every=0)
     step = train.Batches.at
 
     def interrupted(batches, number):
@@ -43,11 +47,11 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
 
     with monkeypatch.context() as patched, pytest.raises(InterruptedHere):
         patched.setattr(train.Batches, "at", interrupted)
-        train.run(cell, registry, data_folder(), partial=partial)
-    assert partial.read()["course"]["done"] == 17
+        train.run(cell, registry, data_folder(), checkpointer=partial)
+    assert partial.read()["progress"]["done"] == 17
     steps = []
     monkeypatch.setattr(train.Batches, "at", lambda batches, number: steps.append(number) or step(batches, number))
-    resumed = train.run(cell, registry, data_folder(), partial=partial)
+    resumed = train.run(cell, registry, data_folder(), checkpointer=partial)
     assert steps == list(range(17, 30))
     assert resumed.record.flags == ("resumed",) and whole.record.flags == ()
     assert result(resumed.record.to_json()) == result(whole.record.to_json())
@@ -58,7 +62,7 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
 def kept(tmp_path, read_suite, registry, monkeypatch):
     """A cell of 30 steps that was stopped after 17, and where its state is."""
     cell = plan(read_suite(SMALL.replace("steps = 6", "steps = 30")))[0]
-    partial = train.Partial(tmp_path / "kept" / "state.pt", cell.key, every=0)
+    partial = Checkpointer(tmp_path / "kept" / "state.pt", cell.key, every=0)
     step = train.Batches.at
 
     def interrupted(batches, number):
@@ -68,27 +72,27 @@ def kept(tmp_path, read_suite, registry, monkeypatch):
 
     with monkeypatch.context() as patched, pytest.raises(InterruptedHere):
         patched.setattr(train.Batches, "at", interrupted)
-        train.run(cell, registry, data_folder(), partial=partial)
+        train.run(cell, registry, data_folder(), checkpointer=partial)
     return cell, partial
 
 
 def test_a_kept_state_with_any_bit_flipped_is_not_read(kept):
     _, partial = kept
     sound = partial.path.read_bytes()
-    assert partial.read()["course"]["done"] == 17
+    assert partial.read()["progress"]["done"] == 17
     rng = np.random.default_rng(0)
     bits = [*range(8 * 100), *rng.choice(8 * len(sound), 300, replace=False).tolist()]  # the header, and 300 anywhere
     for bit in bits:
         damaged = bytearray(sound)
         damaged[bit // 8] ^= 1 << bit % 8
         partial.path.write_bytes(damaged)
-        with pytest.raises(train.DamagedError):
+        with pytest.raises(DamagedError):
             partial.read()
     partial.path.write_bytes(sound)
-    assert partial.read()["course"]["done"] == 17
+    assert partial.read()["progress"]["done"] == 17
 
 
-def _signed(partial: train.Partial, **changed) -> None:
+def _signed(partial: Checkpointer, **changed) -> None:
     """Write the state of a cell with some of it changed, checksum and all."""
     state = partial.read()
     for place, value in changed.items():
@@ -106,15 +110,15 @@ DAMAGES = {
     "longer": lambda partial: partial.path.write_bytes(partial.path.read_bytes() + b"\0"),
     "nonsense": lambda partial: partial.path.write_bytes(b"half a checkpoint"),
     "of an older version": lambda partial: torch.save(partial.read(), partial.path),
-    "of another cell": lambda partial: train.Partial(partial.path, "f" * 20).write(partial.read()),
+    "of another cell": lambda partial: Checkpointer(partial.path, "f" * 20).write(partial.read()),
     "a folder": lambda partial: (partial.path.unlink(), partial.path.mkdir()),
-    "without a part": lambda partial: _signed(partial, course={}),
-    "of another shape": lambda partial: _signed(partial, trainee__loss__weight=torch.zeros(3, 8)),
-    "of another type": lambda partial: _signed(partial, trainee__loss__weight=torch.zeros(10, 8).double()),
-    "with another tensor": lambda partial: _signed(partial, trainee__loss__more=torch.zeros(3)),
-    "without momentum": lambda partial: _signed(partial, trainee__optimizer={}),
-    "beyond the end": lambda partial: _signed(partial, course__done=30),
-    "at another step": lambda partial: _signed(partial, trainee__step=16),
+    "without a part": lambda partial: _signed(partial, progress={}),
+    "of another shape": lambda partial: _signed(partial, state__loss__weight=torch.zeros(3, 8)),
+    "of another type": lambda partial: _signed(partial, state__loss__weight=torch.zeros(10, 8).double()),
+    "with another tensor": lambda partial: _signed(partial, state__loss__more=torch.zeros(3)),
+    "without momentum": lambda partial: _signed(partial, state__optimizer={}),
+    "beyond the end": lambda partial: _signed(partial, progress__done=30),
+    "at another step": lambda partial: _signed(partial, state__step=16),
 }
 
 
@@ -122,14 +126,14 @@ DAMAGES = {
 def test_a_damaged_state_is_not_trusted_and_the_cell_says_so(kept, registry, capsys, damage):
     cell, partial = kept
     DAMAGES[damage](partial)
-    found = train.run(cell, registry, data_folder(), partial=train.Partial(partial.path, cell.key))
+    found = train.run(cell, registry, data_folder(), checkpointer=Checkpointer(partial.path, cell.key))
     assert found.record.flags == ("restarted",)
     assert "the kept state state.pt is not used: it" in capsys.readouterr().out
     assert not partial.path.is_file()
     assert result(found.record.to_json()) == result(train.run(cell, registry, data_folder()).record.to_json())
 
 
-def test_a_run_that_was_killed_and_its_state_damaged_comes_to_the_same_bits_and_says_so(tmp_path):
+def test_a_run_that_was_killed_and_its_state_damaged_comes_to_the_same_bits_and_says_so(tmp_path, kept_servers):
     text = SMALL.replace("seeds = 2", "seeds = 1").replace("steps = 6", "steps = 1500")
     suite = write_suite(tmp_path, text.replace('losses = ["softmax", "w_softmax"]', 'losses = ["softmax"]'))
     arguments = ["run", suite, "--no-report", "--checkpoint", "0.1s", "--out"]
@@ -144,15 +148,17 @@ def test_a_run_that_was_killed_and_its_state_damaged_comes_to_the_same_bits_and_
     state.write_bytes(content)
     stale = state.with_name(f".{state.name}-99999")
     stale.write_bytes(b"half")
-    resumed = ran(tmp_path, *arguments, "killed", "-q")
-    assert resumed.returncode == 0
-    said = "digits  softmax  M=8 C=10 seed=0: its kept state was damaged, so it was trained from the beginning"
-    assert resumed.stderr == f"lossbench: {said}\n"
+    said: list[str] = []
+    again = partial(api.run, suite, reports=None, notify=said.append)
+    assert not again(out=tmp_path / "killed").unfinished
+    assert said == [
+        "digits  softmax  M=8 C=10 seed=0: its saved state was damaged, so it was trained from the beginning"
+    ]
     (record,) = records(tmp_path / "killed").values()
     assert record["flags"] == ["restarted"]
-    assert "begins anew" in ran(tmp_path, "logs", record["key"], "--run", "killed").stdout
+    assert "begins anew" in Store(tmp_path / "killed").log(record["key"]).read_text()
     assert list((tmp_path / "killed/partial").iterdir()) == []
-    assert ran(tmp_path, *arguments, "whole", "-q").returncode == 0
+    assert not again(out=tmp_path / "whole").unfinished
     assert results(tmp_path / "killed") == results(tmp_path / "whole")
 
 
@@ -169,7 +175,7 @@ def test_half_written_states_are_swept_but_not_those_of_a_cell_that_another_run_
 
 def test_a_cell_shorter_than_a_minute_keeps_no_state(tmp_path, read_suite, registry):
     cell = plan(read_suite(SMALL))[0]
-    train.run(cell, registry, data_folder(), partial=train.Partial(tmp_path / "state.pt", cell.key))
+    train.run(cell, registry, data_folder(), checkpointer=Checkpointer(tmp_path / "state.pt", cell.key))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -195,24 +201,21 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", place], check=True)
 
 
-def test_a_full_disk_is_one_sentence_and_what_is_finished_stays(tmp_path, small_disk):
-    suite = write_suite(tmp_path, SMALL)
-    arguments = ["run", suite, "--no-report", "--out", small_disk / "run"]
-    assert ran(tmp_path, *arguments, "--seed", "0").returncode == 0
+def test_a_full_disk_is_one_sentence_and_what_is_finished_stays(tmp_path, small_disk, kept_servers):
+    run = partial(api.run, write_suite(tmp_path, SMALL), out=small_disk / "run", reports=None)
+    assert not run(seeds=[0]).unfinished
     before = results(small_disk / "run")
     (small_disk / "ballast").write_bytes(bytes(3 * 2**20 - shutil.disk_usage(small_disk).used - 16 * 1024))
-    full = ran(tmp_path, *arguments)
-    assert full.returncode in (1, 2)
-    assert full.stderr.strip().splitlines()[-1].count("No space left on device") == 1
-    assert "Traceback" not in full.stderr
+    with pytest.raises(LossbenchError) as full:
+        run()
+    assert str(full.value).count("No space left on device") == 1
     assert results(small_disk / "run").items() >= before.items()
     (small_disk / "ballast").unlink()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    unwritable = ran(tmp_path, *arguments)
-    assert unwritable.returncode == 2
-    assert "Read-only file system" in unwritable.stderr and "Traceback" not in unwritable.stderr
+    with pytest.raises(LossbenchError, match="Read-only file system"):
+        run()
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
-    assert ran(tmp_path, *arguments).returncode == 0
+    assert not run().unfinished
     assert len(results(small_disk / "run")) == 4
 
 

@@ -178,7 +178,7 @@ def test_without_network_an_explicit_profile_has_nothing_to_run(suite, tmp_path)
     told = in_the_woods(tmp_path, "run", "any.toml", "--profile", "cpu")
     assert time.monotonic() - started < 60
     assert told.returncode == 2
-    assert len(told.stderr.splitlines()) == 1 and "mnist is not there" in told.stderr
+    assert len(told.stderr.splitlines()) == 1 and "mnist is not available" in told.stderr
 
 
 # Local data
@@ -193,8 +193,8 @@ def test_with_local_data_cpu_is_chosen_and_what_is_missing_is_not_run(suite, tmp
     job = prepare(suite, at(tmp_path))
     assert job.opening("about 2 seconds") == f"profile cpu: no GPU; data in {tmp_path / 'data'}. About 2 seconds."
     pictures, faces = job.not_run()
-    assert pictures.startswith("not run: pictures: cifar10 is not there")
-    assert faces.startswith("not run: faces: casia_webface is not there")
+    assert pictures.startswith("not run: pictures: cifar10 is not available")
+    assert faces.startswith("not run: faces: casia_webface is not available")
     assert {cell.experiment for cell in job.chosen} == {"numbers"}
 
 

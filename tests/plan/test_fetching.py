@@ -156,7 +156,7 @@ def test_plan_fetches_nothing_and_says_what_would_be(suite, tmp_path, publish, s
 
 def test_any_suite_fetches_what_it_lacks_unless_told_not_to(suite, tmp_path, publish, server):
     publish("mnist")
-    with pytest.raises(DataError, match="mnist is not there"):
+    with pytest.raises(DataError, match="mnist is not available"):
         fetched(suite, tmp_path, profile="cpu", fetch=False)
     assert server.ranges == []
     job, said = fetched(suite, tmp_path, profile="cpu")

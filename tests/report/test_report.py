@@ -289,10 +289,10 @@ def test_two_halves_of_a_run_make_one_report(run_folder, tmp_path, read_suite):
 
 
 def test_the_same_loss_has_the_same_colour_everywhere():
-    from lossbench.report.figures import BASELINE_COLOUR, colours
+    from lossbench.report.figures.style import BASELINE_COLOUR, looks
 
-    few, many = colours(["softmax", "a", "b"]), colours(["softmax", "a", "b", "c"])
-    assert few["softmax"] == BASELINE_COLOUR
+    few, many = looks(["softmax", "a", "b"]), looks(["softmax", "a", "b", "c"])
+    assert few["softmax"].colour == BASELINE_COLOUR
     assert few["a"] == many["a"] != many["b"]
 
 

@@ -1,9 +1,9 @@
-"""Results → drawings, each as SVG, PDF and PNG with equal bytes on every rendering. One function a figure.
+"""Results → drawings, each as SVG, PDF and PNG with the same bytes on every rendering. One function per figure.
 
-A figure is None where it does not apply. The same loss has the same look in all of them, by its place in the suite.
+A figure is None where it does not apply. A loss looks the same in all figures, by its position in the suite.
 
-`style`       colours, markers, the drawing itself
-`statements`  what became of the suite's claims
+`style`       colours, axes, legends, the drawing itself
+`statements`  the verdicts on the suite's claims
 `forest`      paired differences with the equivalence band; step-time ratios
 `dots`        every seed
 `ranking`     critical differences over datasets; every pair of an experiment
@@ -18,15 +18,15 @@ from collections.abc import Callable, Iterator
 
 from lossbench.analysis.results import Results
 from lossbench.report.figures.cost import memory_bars, pareto, step_phases
-from lossbench.report.figures.curves import angles_by_class, classes_curve, learning_curves, width_curve, width_drawing
+from lossbench.report.figures.curves import angles_by_class, classes_curve, learning_curves, width_curve
 from lossbench.report.figures.dots import seed_dots
-from lossbench.report.figures.forest import difference_forest, differences, step_time_forest
+from lossbench.report.figures.forest import difference_forest, step_time_forest
 from lossbench.report.figures.plane import feature_scatter
 from lossbench.report.figures.ranking import critical_difference_diagram, pairwise_heatmap
 from lossbench.report.figures.statements import statements
-from lossbench.report.figures.style import BASELINE_COLOUR, PALETTE, Drawing, Look, colours, looks
+from lossbench.report.figures.style import Drawing
 
-# What each section of the report shows: figures of all results, then figures of each experiment.
+# The figures of each section of the report: first those of all results, then those of each experiment.
 WHOLE: dict[str, tuple[Callable[[Results], Drawing | None], ...]] = {
     "claims": (statements,),
     "comparisons": (difference_forest,),
@@ -36,7 +36,7 @@ WHOLE: dict[str, tuple[Callable[[Results], Drawing | None], ...]] = {
 EACH: dict[str, tuple[Callable[[Results, str], Drawing | None], ...]] = {
     "accuracy": (seed_dots, learning_curves),
     "comparisons": (pairwise_heatmap,),
-    "width": (width_drawing,),
+    "width": (width_curve,),
     "classes": (classes_curve,),
     "geometry": (angles_by_class, feature_scatter),
     "cost": (step_phases, memory_bars, pareto),
@@ -45,44 +45,6 @@ EACH: dict[str, tuple[Callable[[Results, str], Drawing | None], ...]] = {
 
 def of_section(results: Results, slug: str) -> Iterator[Drawing]:
     """The drawings of one section of the report, in their order."""
-    for figure in WHOLE.get(slug, ()):
-        if drawing := figure(results):
-            yield drawing
-    for each in EACH.get(slug, ()):
-        for name in results.experiments:
-            if drawing := each(results, name):
-                yield drawing
-
-
-def gallery(results: Results) -> Iterator[Drawing]:
-    """Every drawing of a report."""
-    for slug in dict.fromkeys([*EACH, *WHOLE]):
-        yield from of_section(results, slug)
-
-
-__all__ = [
-    "BASELINE_COLOUR",
-    "PALETTE",
-    "Drawing",
-    "Look",
-    "angles_by_class",
-    "classes_curve",
-    "colours",
-    "critical_difference_diagram",
-    "difference_forest",
-    "differences",
-    "feature_scatter",
-    "gallery",
-    "learning_curves",
-    "looks",
-    "memory_bars",
-    "of_section",
-    "pairwise_heatmap",
-    "pareto",
-    "seed_dots",
-    "statements",
-    "step_phases",
-    "step_time_forest",
-    "width_curve",
-    "width_drawing",
-]
+    drawings = [figure(results) for figure in WHOLE.get(slug, ())]
+    drawings += [figure(results, name) for figure in EACH.get(slug, ()) for name in results.experiments]
+    return (drawing for drawing in drawings if drawing)

@@ -11,89 +11,69 @@ from matplotlib.lines import Line2D
 
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
+from lossbench.report.figures import style
+from lossbench.report.figures.curves import measured
 from lossbench.report.figures.forest import MOST_ROWS, ROW, names, separate
-from lossbench.report.figures.style import (
-    LINE,
-    SOFT,
-    WIDTH,
-    Drawing,
-    beside,
-    counted,
-    heading,
-    looks,
-    percent,
-    short,
-    shown,
-    tall,
-)
+from lossbench.report.figures.style import LINE, WIDTH, Drawing, counted, heading, looks, shown
 
-# Causes and phases are no losses, so they have shades of their own: one hue from dark to light.
+# Causes and phases are not losses, so they have their own shades: one hue from dark to light.
 CAUSES = {
     "bytes_body": ("backbone without its FC layer", "#24405c"),
     "bytes_fc": ("FC layer", "#4d7ea8"),
     "bytes_classifier": ("class weights", "#86b3d1"),
-    "bytes_loss": ("loss's own state", "#c3dcec"),
+    "bytes_loss": ("loss state", "#c3dcec"),
     "bytes_optimizer": ("optimizer state", "#d9d4c7"),
 }
-PHASES = {"forward": "#24405c", "backward": "#6a9bc3", "optimizer": "#d9d4c7"}
+PHASES = {
+    "forward": ("forward", "#24405c"),
+    "backward": ("backward", "#6a9bc3"),
+    "optimizer": ("optimizer", "#d9d4c7"),
+}
 
 
 def memory_bars(results: Results, experiment: str) -> Drawing | None:
     """The memory ledger: what holds the bytes for each loss and width, and the peak that training added."""
-    frame = results.main
-    frame = frame[(frame["experiment"] == experiment) & (frame["n"] > 0)] if len(frame) else frame
+    frame = measured(results, experiment)
     if frame.empty or frame["bytes_model"].isna().all():
         return None
     frame = frame.assign(bytes_body=frame["bytes_model"] - frame["bytes_fc"]).fillna(dict.fromkeys(CAUSES, 0))
-    whole = len(frame)
-    held = frame[list(CAUSES)].sum(axis=1)
-    frame = frame if whole <= MOST_ROWS else frame.loc[held.nlargest(MOST_ROWS).index.sort_values()]
-    held = held.loc[frame.index]
-    unit, factor = _unit(float(held.max()))
+    held, whole = frame[list(CAUSES)].sum(axis=1), len(frame)
+    if whole > MOST_ROWS:
+        frame = frame.loc[held.nlargest(MOST_ROWS).index.sort_values()]
+    unit, factor = _unit(float(held.loc[frame.index].max()))
     peak_unit, peak_factor = _unit(float(frame["bytes_peak"].max()) if frame["bytes_peak"].notna().any() else 0)
     look = looks(results.labels)
 
     def draw(canvas: Canvas) -> None:
         ledger, peak = canvas.subplots(1, 2, sharey=True, width_ratios=[2.4, 1])
-        rows, left = np.arange(len(frame)), np.zeros(len(frame))
-        for column, (cause, colour) in CAUSES.items():
-            sizes = frame[column].to_numpy(float) / factor
-            ledger.barh(rows, sizes, left=left, height=0.68, color=colour, label=cause, edgecolor="white", lw=0.5)
-            left = left + sizes
-        digits = 1 if left.max() >= 10 else 2
-        for row, value in enumerate(left):
-            ledger.annotate(f"{value:.{digits}f}", (value, row), xytext=(3, 0), textcoords="offset points",
-                            va="center", fontsize=7.5, color=SOFT)  # fmt: skip
-        ledger.set_xlim(0, 1.13 * float(left.max()))
+        ends = style.stacked(ledger, frame[list(CAUSES)] / factor, CAUSES)
+        digits = 1 if ends.max() >= 10 else 2
+        style.ended(ledger, ends, [f"{value:.{digits}f}" for value in ends], room=1.13)
         for place, found in enumerate(frame.to_dict("records")):
             if not pd.isna(found["bytes_peak"]):
-                peak.plot(found["bytes_peak"] / peak_factor, place, look[found["loss"]].marker, markersize=5.5,
-                          color=look[found["loss"]].colour, label=found["loss"])  # fmt: skip
+                own = look[found["loss"]]
+                peak.plot(found["bytes_peak"] / peak_factor, place, own.marker, markersize=5.5, color=own.colour,
+                          label=found["loss"])  # fmt: skip
         separate(ledger, frame)
-        ledger.set_yticks(rows, names(frame))
-        ledger.set_ylim(len(frame) - 0.5, -0.5)
+        for ax in (peak, ledger):
+            style.listed(ax, names(frame))
+            ax.locator_params(axis="x", nbins=5)
         ledger.set_xlabel(f"parameters and their state, {unit}")
         peak.set_xlabel(f"peak of training, {peak_unit}")
         peak.set_xlim(0, max(peak.get_xlim()[1] * 1.05, 1e-9))
-        for ax in (ledger, peak):
-            ax.tick_params(axis="y", length=0)
-            ax.grid(axis="x")
-            ax.locator_params(axis="x", nbins=5)
         left_out = f" (the {len(frame)} of {whole} that hold most)" if len(frame) < whole else ""
         heading(canvas, f"{experiment}: memory by cause{left_out}")
-        handles, texts = ledger.get_legend_handles_labels()
-        canvas.legend(handles, texts, loc="outside lower left", ncols=3)
+        canvas.legend(*ledger.get_legend_handles_labels(), loc="outside lower left", ncols=3)
 
     caption = (
-        "Bytes by cause (left, stacked, from zero; the number is their sum) and the most memory that training added at "
-        "any time (right, mean over seeds), activations and allocator included. Means over seeds; parameters do not "
-        "differ between them."
+        "Left: bytes by cause, stacked from zero, with their sum. Right: the most memory that training added at any "
+        "time, activations and allocator included. Means over seeds; the bytes of parameters do not depend on the seed."
     )
     return Drawing(f"memory-{experiment}", caption, WIDTH, 1.5 + ROW * len(frame), draw)
 
 
 def step_phases(results: Results, experiment: str) -> Drawing | None:
-    """Milliseconds of a step, by forward, backward and optimizer; None without a timing cell."""
+    """Milliseconds per step by forward, backward and optimizer; None without a timing cell."""
     frame = series.first_timed(results.phases, experiment).dropna(subset=[*PHASES])
     labels = series.order(results, frame["loss"])
     if not labels:
@@ -102,33 +82,22 @@ def step_phases(results: Results, experiment: str) -> Drawing | None:
 
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
-        rows, left = np.arange(len(labels)), np.zeros(len(labels))
-        for phase, colour in PHASES.items():
-            ax.barh(rows, frame[phase], left=left, height=0.68, color=colour, edgecolor="white", lw=0.5, label=phase)
-            left = left + frame[phase].to_numpy(float)
-        for row, (end, step) in enumerate(zip(left, frame["step"], strict=True)):
-            ax.annotate(f"{step:.2f}", (end, row), xytext=(3, 0), textcoords="offset points", va="center",
-                        fontsize=7.5, color=SOFT)  # fmt: skip
-        ax.set_xlim(0, 1.1 * float(left.max()))
-        ax.set_yticks(rows, list(shown(labels).values()))
-        ax.set_ylim(len(labels) - 0.5, -0.5)
-        ax.tick_params(axis="y", length=0)
-        ax.grid(axis="x")
-        ax.set_xlabel("milliseconds a step")
-        heading(canvas, f"{experiment}: where a step's time goes, {counted(list(frame['rounds']), 'rounds')}")
-        handles, texts = ax.get_legend_handles_labels()
-        canvas.legend(handles, texts, loc="outside lower center", ncols=3)
+        style.ended(ax, style.stacked(ax, frame, PHASES), [f"{step:.2f}" for step in frame["step"]], room=1.1)
+        style.listed(ax, list(shown(labels).values()))
+        ax.set_xlabel("milliseconds per step")
+        heading(canvas, f"{experiment}: time per step by phase, {counted(list(frame['rounds']), 'rounds')}")
+        canvas.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
     caption = (
-        "Medians over interleaved rounds, of one process alone, stacked from zero. The number is the median of the "
-        "whole step, to which those of its phases need not add up. For differences between losses read the paired "
-        "ratios: they cancel machine-speed drift, medians do not."
+        "Medians over interleaved rounds, in a process that runs alone, stacked from zero. The number is the median of "
+        "the whole step; the medians of its phases need not add up to it. To compare losses use the paired ratios: "
+        "they cancel machine-speed drift, medians do not."
     )
     return Drawing(f"phases-{experiment}", caption, WIDTH, 1.35 + ROW * len(labels), draw)
 
 
 def pareto(results: Results, experiment: str) -> Drawing | None:
-    """Accuracy against step time with both intervals and the front; None without a timing cell or with two losses."""
+    """Accuracy against step time with both intervals and the Pareto front; None below three timed losses."""
     frame = series.front(results, experiment)
     if len(frame) < 3:
         return None
@@ -140,7 +109,7 @@ def pareto(results: Results, experiment: str) -> Drawing | None:
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
         best = frame[frame["best"].astype(bool)].sort_values("ratio")
-        # Steps: with any budget of time, the accuracy that some loss reaches.
+        # Steps: the accuracy that some loss reaches within any time budget.
         ax.step(best["ratio"], best["accuracy"], where="post", color=LINE, lw=1.2, ls=(0, (4, 2)), zorder=1)
         handles = []
         for row in frame.to_dict("records"):
@@ -156,25 +125,24 @@ def pareto(results: Results, experiment: str) -> Drawing | None:
             handles.append(Line2D([], [], color=own.colour, marker=own.marker, ls="", mfc=face, mew=1.5, markersize=6,
                                   label=written[row["loss"]] + chance))  # fmt: skip
         handles.append(Line2D([], [], color=LINE, lw=1.2, ls=(0, (4, 2)), label="front of the means"))
-        ax.set_xlabel(f"step time / step time of {short(results.outline.baseline)}")
+        ax.set_xlabel(f"step time / step time of {style.short(results.outline.baseline)}")
         ax.set_ylabel("test accuracy, %")
         ax.grid()
-        percent(ax)
+        style.percent(ax)
         n, rounds = counted(list(frame["n"])), counted(list(frame["rounds"]), "rounds")
         heading(canvas, f"{experiment}: accuracy against step time, {series.where(first)}, {n}, {rounds[4:]}")
-        title = "loss (chance of the front)" if known else None
-        beside(ax, handles, title)
+        style.beside(ax, handles, "loss (chance to be on the front)" if known else None)
 
     caption = (
-        "Better is up and to the left. Bars are 95 % intervals: over seeds upwards, over paired rounds across. Filled: "
-        "no other loss is both as accurate and as fast by the means. "
+        "Better is up and to the left. Bars are 95 % intervals: vertical over seeds, horizontal over paired rounds. "
+        "Filled: by the means no other loss is both as accurate and as fast. "
         + (
-            "In brackets the share of resampled seeds and rounds in which that is so; it is no p value."
+            "In brackets: in what share of resampled seeds and rounds this holds; not a p value."
             if known
-            else "Below ten seeds or rounds no chance of that is stated."
+            else "With fewer than ten seeds or rounds no chance to be on the front is given."
         )
     )
-    return Drawing(f"pareto-{experiment}", caption, WIDTH, tall(len(frame) + 3, 4.2), draw)
+    return Drawing(f"pareto-{experiment}", caption, WIDTH, max(4.2, 0.75 + 0.19 * (len(frame) + 3)), draw)
 
 
 def _percent(share: float) -> str:

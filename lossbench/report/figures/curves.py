@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,54 +14,41 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.core.geometry import simplex_angle
-from lossbench.report.figures.style import (
-    BASELINE_COLOUR,
-    MARK,
-    WIDTH,
-    Drawing,
-    Look,
-    chosen,
-    counted,
-    heading,
-    legend,
-    looks,
-    percent,
-)
+from lossbench.report.figures import style
+from lossbench.report.figures.style import WIDTH, Drawing, Look, counted, heading, legend, looks, percent
 
+MARK = "#B3400A"  # of M_min
 MOST_CLASSES = 30  # along an axis; more are drawn as a distribution
 MOST_PANELS = 4
 
 
-def width_drawing(results: Results, experiment: str) -> Drawing | None:
+def width_curve(results: Results, experiment: str) -> Drawing | None:
     """Accuracy with its interval and FC memory against M, M_min marked; None where the width does not vary."""
-    frame = _measured(results, experiment)
-    if len(frame):  # with several class counts M_min differs: the largest task that has several widths stands for all
-        several = frame.groupby(["dataset", "classes"], sort=False)["width"].nunique()
-        several = several[several > 1]
-        if several.empty:
-            return None
-        dataset, classes = max(several.index, key=lambda place: place[1])
-        frame = frame[(frame["dataset"] == dataset) & (frame["classes"] == classes)]
-    if frame.empty or frame["width"].nunique() < 2:
+    frame = measured(results, experiment)
+    if frame.empty:
         return None
-    look = looks(results.labels)
-    labels, left_out = chosen(series.order(results, frame["loss"]), _worth(frame))
+    several = frame.groupby(["dataset", "classes"], sort=False)["width"].nunique()
+    several = several[several > 1]
+    if several.empty:
+        return None
+    # M_min depends on the number of classes: the largest task with several widths represents the experiment.
+    dataset, classes = max(several.index, key=lambda task: task[1])
+    frame = frame[(frame["dataset"] == dataset) & (frame["classes"] == classes)]
+    labels, left_out = _chosen(results, experiment, frame)
     widths = sorted(int(width) for width in frame["width"].unique())
     minimum = int(frame["minimum"].iloc[0])
     first = frame.iloc[0]
 
     def draw(canvas: Canvas) -> None:
         accuracy, memory = canvas.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        nudges = _nudges(widths, len(labels))
-        for index, label in enumerate(labels):
-            mine = frame[frame["loss"] == label].sort_values("width")
-            _line(accuracy, mine["width"] * nudges[index], mine["accuracy"], mine, look[label], label)
+        _means(accuracy, frame, "width", widths, labels, looks(results.labels))
         sizes = frame.groupby("width")["bytes_fc"].mean() / 1024
-        memory.plot(sizes.index, sizes, color=BASELINE_COLOUR, marker="o", markersize=4.5, lw=1.5, label="FC layer")
+        memory.plot(sizes.index, sizes, color=style.BASELINE_COLOUR, marker="o", markersize=4.5, lw=1.5,
+                    label="FC layer")  # fmt: skip
         for ax in (accuracy, memory):
             ax.axvline(minimum, color=MARK, lw=1.1, ls=(0, (4, 3)), zorder=0)
             ax.grid(axis="y")
-        left = minimum > math.sqrt(widths[0] * widths[-1])  # the words stand where there is more room
+        left = minimum > math.sqrt(widths[0] * widths[-1])  # the text goes where there is more room
         accuracy.annotate(
             f"M_min = C − 1 = {minimum}", (minimum, 0.03), xycoords=("data", "axes fraction"),
             xytext=(-5 if left else 5, 0), textcoords="offset points", color=MARK, fontsize=8.5,
@@ -76,83 +62,69 @@ def width_drawing(results: Results, experiment: str) -> Drawing | None:
         memory.set_ylim(bottom=0)
         heading(canvas, f"{experiment}: accuracy and FC memory against the FC width, {first['dataset']}, "
                 f"C = {first['classes']}, {counted(list(frame['n']))}{left_out}")  # fmt: skip
-        legend(accuracy, look, labels)
+        legend(accuracy, looks(results.labels), labels)
 
     caption = (
         "Mean test accuracy with 95 % t intervals over seeds (points side by side have the same width). "
-        "M_min = C − 1 is the least width at which C class weights can stand at equal angles. Memory is that of the "
-        "FC layer's parameters. The accuracy axis need not start at zero."
+        "M_min = C − 1 is the smallest width at which the weights of C classes can have equal angles. Memory is that "
+        "of the FC layer's parameters. The accuracy axis need not start at zero."
     )
     return Drawing(f"width-{experiment}", caption, WIDTH, 4.8, draw)
 
 
-def width_curve(results: Results, experiment: str) -> str | None:
-    """The SVG of `width_drawing`."""
-    drawing = width_drawing(results, experiment)
-    return drawing.svg if drawing else None
-
-
 def classes_curve(results: Results, experiment: str) -> Drawing | None:
-    """Accuracy against the number of classes, one panel a width; None where the classes do not vary."""
-    frame = _measured(results, experiment)
-    if frame.empty or frame["classes"].nunique() < 2:
+    """Accuracy against the number of classes, one panel per width; None where the classes do not vary."""
+    frame = measured(results, experiment)
+    if frame.empty:
         return None
     frame = frame.assign(
         panel=["M = C − 1" if row.width == row.minimum else f"M = {row.width}" for row in frame.itertuples()]
     )
-    grown = frame.groupby("panel", sort=False)["classes"].nunique()
-    panels = [str(name) for name in grown.index if grown[name] > 1]
+    counts = frame.groupby("panel", sort=False)["classes"].nunique()
+    panels = [str(name) for name in counts.index if counts[name] > 1]
     if not panels:
         return None
     shown = panels[:MOST_PANELS]
     frame = frame[frame["panel"].isin(shown)]
-    look = looks(results.labels)
-    labels, left_out = chosen(series.order(results, frame["loss"]), _worth(frame))
+    labels, left_out = _chosen(results, experiment, frame)
     columns = min(2, len(shown))
-    rows = math.ceil(len(shown) / columns)
 
     def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots(rows, columns, squeeze=False, sharey=True, sharex=True)
-        counts = sorted(int(count) for count in frame["classes"].unique())
-        nudges = _nudges(counts, len(labels))
-        for ax, name in zip(axes.flat, shown, strict=False):
-            part = frame[frame["panel"] == name]
-            for index, label in enumerate(labels):
-                mine = part[part["loss"] == label].sort_values("classes")
-                _line(ax, mine["classes"] * nudges[index], mine["accuracy"], mine, look[label], label)
+        axes = style.panels(canvas, len(shown), columns, sharey=True, sharex=True)
+        values = sorted(int(count) for count in frame["classes"].unique())
+        for ax, name in zip(axes, shown, strict=True):
+            _means(ax, frame[frame["panel"] == name], "classes", values, labels, looks(results.labels))
             ax.set_title(name)
             ax.grid(axis="y")
-            _log_ticks(ax, counts)
-        percent(axes[0, 0])  # all panels share the axis: it is cut when all are drawn
-        for ax in list(axes.flat)[len(shown) :]:
-            ax.set_visible(False)
+            _log_ticks(ax, values)
+        percent(axes[0])  # all panels share the axis, so it is cut after all are drawn
         canvas.supxlabel("classes C (log scale)", fontsize=9)
         canvas.supylabel("test accuracy, %", fontsize=9)
         more = f" ({len(shown)} of {len(panels)} widths)" if len(shown) < len(panels) else ""
         heading(canvas, f"{experiment}: accuracy against the number of classes, {counted(list(frame['n']))}"
                 f"{left_out}{more}")  # fmt: skip
-        legend(axes[0, -1], look, labels)
+        legend(axes[columns - 1], looks(results.labels), labels)
 
     caption = (
         "Mean test accuracy with 95 % t intervals over seeds; points side by side have the same number of classes. "
         "The accuracy axis need not start at zero."
     )
-    return Drawing(f"classes-{experiment}", caption, WIDTH, 0.9 + 2.9 * rows, draw)
+    return Drawing(f"classes-{experiment}", caption, WIDTH, 0.9 + 2.9 * math.ceil(len(shown) / columns), draw)
 
 
 def learning_curves(results: Results, experiment: str) -> Drawing | None:
-    """Training loss and, where it was scored on the way, test accuracy against the step, with bands over seeds."""
+    """Training loss and, where it was evaluated on the way, test accuracy against the step, with bands over seeds."""
     frame = series.curves(results, experiment)
     parts = [name for name in ("loss", "accuracy") if frame[frame["series"] == name]["step"].nunique() > 1]
     if not parts:
         return None
     look = looks(results.labels)
-    labels, left_out = chosen(series.order(results, frame["loss"]), _worth(_measured(results, experiment)))
+    labels, left_out = _chosen(results, experiment, frame)
     first = series.at_one_point(results.trained[results.trained["experiment"] == experiment]).iloc[0]
     axis = {"loss": "training loss (log scale)", "accuracy": "test accuracy, %"}
 
     def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots(len(parts), 1, sharex=True, squeeze=False)[:, 0]
+        axes = style.panels(canvas, len(parts), 1, sharex=True)
         for ax, part in zip(axes, parts, strict=True):
             for label in labels:
                 mine = frame[(frame["series"] == part) & (frame["loss"] == label)].sort_values("step")
@@ -169,26 +141,26 @@ def learning_curves(results: Results, experiment: str) -> Drawing | None:
         legend(axes[0], look, labels, markers=False)
 
     caption = (
-        "Means over seeds with 95 % t intervals as bands. A training loss is comparable with itself over time, not "
+        "Means over seeds with 95 % t intervals as bands. A training loss can be compared with itself over time, not "
         "with that of another loss, whose scale and margin differ."
-        + (" Test accuracy is watched, never used to choose a step." if "accuracy" in parts else "")
+        + (" Test accuracy is never used to choose a step." if "accuracy" in parts else "")
     )
     return Drawing(f"learning-{experiment}", caption, WIDTH, 0.8 + 2.4 * len(parts), draw)
 
 
 def angles_by_class(results: Results, experiment: str) -> Drawing | None:
-    """The mean angle of each class's features to its weight, on train and test, as the W-Softmax paper shows it."""
+    """The mean angle of each class's features to its weight, on train and test, as in the W-Softmax paper."""
     frame = series.at_one_point(results.class_angles[results.class_angles["experiment"] == experiment])
     if frame.empty:
         return None
     splits = [split for split in ("train", "test") if (frame["split"] == split).any()]
     look = looks(results.labels)
-    labels, left_out = chosen(series.order(results, frame["loss"]), _worth(_measured(results, experiment)))
+    labels, left_out = _chosen(results, experiment, frame)
     first = frame.iloc[0]
     many = frame["class"].nunique() > MOST_CLASSES
 
     def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots(1, len(splits), sharey=True, squeeze=False)[0]
+        axes = style.panels(canvas, len(splits), len(splits), sharey=True)
         for ax, split in zip(axes, splits, strict=True):
             for label in labels:
                 mine = frame[(frame["split"] == split) & (frame["loss"] == label)]
@@ -198,11 +170,11 @@ def angles_by_class(results: Results, experiment: str) -> Drawing | None:
                 ax.plot(at, mine["angle"], color=own.colour, ls=own.dash, lw=1.4, label=label,
                         marker="" if many else own.marker, markersize=4.5)  # fmt: skip
             ax.set_title(f"{split} features")
-            ax.set_xlabel("share of the classes with a lesser angle, %" if many else "class")
+            ax.set_xlabel("share of classes with a smaller angle, %" if many else "class")
             ax.grid(axis="y")
             if not many:
                 ax.set_xticks(sorted(int(number) for number in frame["class"].unique()))
-        axes[0].set_ylabel("mean angle to its weight, degrees")
+        axes[0].set_ylabel("mean angle to the class weight, degrees")
         axes[0].set_ylim(bottom=0)
         heading(canvas, f"{experiment}: mean angle by class, {series.where(first)}, {counted(list(frame['n']))}"
                 f"{left_out}")  # fmt: skip
@@ -212,27 +184,40 @@ def angles_by_class(results: Results, experiment: str) -> Drawing | None:
     caption = (
         "Mean angle between the features of a class and its weight, mean over seeds"
         + ("; classes are sorted by angle" if many else "")
-        + f". Smaller is more compact; weights of {first['classes']} classes that stand as far apart as they can are "
-        f"{apart:.1f}° from each other."
+        + f". Smaller is more compact. The weights of {first['classes']} classes are at most {apart:.1f}° apart if all "
+        "angles between them are equal."
     )
     return Drawing(f"angles-{experiment}", caption, WIDTH, 3.4, draw)
 
 
-def _measured(results: Results, experiment: str) -> pd.DataFrame:
+def measured(results: Results, experiment: str) -> pd.DataFrame:
+    """The rows of the main table of an experiment that have a finished seed."""
     frame = results.main
     return frame[(frame["experiment"] == experiment) & (frame["n"] > 0)] if len(frame) else frame
 
 
-def _worth(frame: pd.DataFrame) -> dict[str, float]:
-    """The mean accuracy of each loss over the points of a frame: who is drawn where not all can be."""
-    return {str(label): float(mean) for label, mean in frame.groupby("loss")["accuracy"].mean().items()}
+def _chosen(results: Results, experiment: str, frame: pd.DataFrame) -> tuple[list[str], str]:
+    """The losses of a frame that are drawn: where there are too many, those of highest mean accuracy."""
+    scored = frame if "accuracy" in frame else measured(results, experiment)
+    worth = scored.groupby("loss")["accuracy"].mean().to_dict()
+    return style.chosen(series.order(results, frame["loss"]), worth)
 
 
-def _line(ax: Axes, at: Any, values: Any, frame: pd.DataFrame, look: Look, label: str) -> None:
-    """Means with interval bars; no bar where there are too few seeds for one."""
-    bars = ((frame["high"] - frame["low"]) / 2).fillna(0)
-    ax.errorbar(at, values, yerr=bars, color=look.colour, marker=look.marker, ls=look.dash, markersize=5, lw=1.5,
-                elinewidth=1.1, capsize=2, label=label)  # fmt: skip
+def _means(
+    ax: Axes, frame: pd.DataFrame, axis: str, values: Sequence[int], labels: Sequence[str], look: Mapping[str, Look]
+) -> None:
+    """One line per loss along a log axis, with interval bars where there are seeds enough for one.
+
+    Lines are shifted by a small factor each, at most half a gap in all, so that no bar hides another.
+    """
+    gap = float(np.diff(np.log(values)).min())
+    step = min(0.010 * math.log(values[-1] / values[0]), 0.5 * gap / max(len(labels) - 1, 1))
+    for index, label in enumerate(labels):
+        mine, own = frame[frame["loss"] == label].sort_values(axis), look[label]
+        at = mine[axis] * np.exp(step * (index - (len(labels) - 1) / 2))
+        bars = ((mine["high"] - mine["low"]) / 2).fillna(0)
+        ax.errorbar(at, mine["accuracy"], yerr=bars, color=own.colour, marker=own.marker, ls=own.dash, markersize=5,
+                    lw=1.5, elinewidth=1.1, capsize=2, label=label)  # fmt: skip
 
 
 def _band(ax: Axes, mine: pd.DataFrame, look: Look, label: str, *, positive: bool) -> None:
@@ -241,15 +226,8 @@ def _band(ax: Axes, mine: pd.DataFrame, look: Look, label: str, *, positive: boo
     ax.fill_between(mine["step"], low.astype(float), mine["high"].astype(float), color=look.colour, alpha=0.14, lw=0)
 
 
-def _nudges(values: Sequence[int], lines: int) -> Any:
-    """Factors that set lines side by side on a log axis, so that no bar hides another; no further than half a gap."""
-    gaps = np.diff(np.log(values))
-    step = min(0.010 * math.log(values[-1] / values[0]), 0.5 * float(gaps.min()) / max(lines - 1, 1))
-    return np.exp(step * (np.arange(lines) - (lines - 1) / 2))
-
-
 def _log_ticks(ax: Axes, values: Sequence[int]) -> None:
-    """A log axis that names the values that were run, as many as have room."""
+    """A log axis that labels the values that were run, as many as fit."""
     ax.set_xscale("log")
     named, last = [], -math.inf
     span = math.log(values[-1] / values[0]) or 1.0

@@ -13,14 +13,15 @@ from matplotlib.figure import Figure as Canvas
 from lossbench.analysis.measured import POINT
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import order, told, varied
-from lossbench.report.figures.style import INK, WIDTH, Drawing, Look, counted, heading, looks, short, shown
+from lossbench.report.figures import style
+from lossbench.report.figures.style import INK, WIDTH, Drawing, Look, counted, heading, looks
 
 MOST_PANELS = 6
-MOST_DOTS = 300  # of a panel, before there are fewer panels
+MOST_DOTS = 300  # per panel; with more there are fewer panels
 
 
 def seed_dots(results: Results, experiment: str) -> Drawing | None:
-    """One row a loss, one dot a seed, one panel a point of the experiment."""
+    """One panel per point of the experiment, one row per loss, one dot per seed."""
     trained = results.trained
     trained = trained[(trained["experiment"] == experiment) & trained["accuracy"].notna()]
     if trained.empty or trained["seed"].nunique() < 2:
@@ -28,31 +29,29 @@ def seed_dots(results: Results, experiment: str) -> Drawing | None:
     points = [group for _, group in trained.groupby(POINT, sort=False)]
     labels = order(results, trained["label"])
     many = len(labels) > 12 or len(labels) * trained["seed"].nunique() > MOST_DOTS
-    most = MOST_PANELS // 2 if many else MOST_PANELS
-    shown = points if len(points) <= most else _spread(points, most)
+    most = min(len(points), MOST_PANELS // 2 if many else MOST_PANELS)
+    shown = [points[round(index)] for index in np.linspace(0, len(points) - 1, most)]  # from the first to the last
     look = looks(results.labels)
     main = results.main.set_index([*POINT, "loss"])
     columns = min(len(shown), 3)
-    rows = math.ceil(len(shown) / columns)
 
     def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).flatten()
-        for ax, group in zip(axes, shown, strict=False):
+        differing = varied(trained) or ["dataset", "width"]
+        for ax, group in zip(style.panels(canvas, len(shown), columns, sharey=True), shown, strict=True):
             _panel(ax, group, labels, look, main)
             ax.locator_params(axis="x", nbins=10 // columns)
-            ax.set_title(_title(group, trained), fontsize=8.5)
-        for ax in axes[len(shown) :]:
-            ax.set_visible(False)
+            ax.set_title(style.short(", ".join(told(group.iloc[0], differing))), fontsize=8.5)
         canvas.supxlabel("test accuracy, %", fontsize=9)
         left_out = f" ({len(shown)} of {len(points)} points)" if len(shown) < len(points) else ""
         n = counted([int(count) for count in trained.groupby([*POINT, "label"], sort=False).size()])
         heading(canvas, f"{experiment}: accuracy of every seed, {n}{left_out}")
 
     caption = (
-        "Each dot is one seed; the diamond below is their mean and the bar its 95 % t interval. Dots of one height "
-        "are the same seed for every loss. The axes need not start at zero and differ from panel to panel."
+        "Each dot is one seed; the diamond below is their mean and the bar its 95 % t interval. Dots at the same "
+        "height are the same seed for every loss. The axes need not start at zero and differ between panels."
     )
-    return Drawing(f"seeds-{experiment}", caption, WIDTH, 0.8 + rows * (0.34 * len(labels) + 0.55), draw)
+    height = 0.8 + math.ceil(len(shown) / columns) * (0.34 * len(labels) + 0.55)
+    return Drawing(f"seeds-{experiment}", caption, WIDTH, height, draw)
 
 
 def _panel(ax: Axes, group: pd.DataFrame, labels: list[str], look: Mapping[str, Look], main: pd.DataFrame) -> None:
@@ -70,23 +69,10 @@ def _panel(ax: Axes, group: pd.DataFrame, labels: list[str], look: Mapping[str, 
         if not pd.isna(found["low"]):
             ax.plot([found["low"], found["high"]], [row + 0.27, row + 0.27], color=INK, lw=1.3, zorder=3)
         ax.plot(found["accuracy"], row + 0.27, "D", color=INK, mfc="white", markersize=4.6, mew=1.2, zorder=4)
-    ax.set_yticks(range(len(labels)), list(shown(labels).values()))
-    ax.set_ylim(len(labels) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x")
+    style.listed(ax, list(style.shown(labels).values()), room=0.6)
     values = group["accuracy"].astype(float)
     room = 0.06 * max(float(values.max() - values.min()), 0.1)
-    # An interval of three seeds may be wider than accuracies can be: none is above 100 or below 0.
+    # The interval of a few seeds may exceed what accuracies can be: between 0 and 100.
     ends = main.loc[[(*place, label) for label in labels if (*place, label) in main.index], ["low", "high"]]
     low, high = np.nanmin([values.min(), ends["low"].min()]), np.nanmax([values.max(), ends["high"].max()])
     ax.set_xlim(max(float(low) - room, 0), min(float(high) + room, 100 + room))
-
-
-def _title(group: pd.DataFrame, whole: pd.DataFrame) -> str:
-    """What tells a point from the others of its experiment."""
-    return short(", ".join(told(group.iloc[0], varied(whole) or ["dataset", "width"])))
-
-
-def _spread(points: list[pd.DataFrame], most: int) -> list[pd.DataFrame]:
-    """So many points as fit, from the first to the last at equal distances."""
-    return [points[round(index)] for index in np.linspace(0, len(points) - 1, most)]

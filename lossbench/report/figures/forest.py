@@ -1,4 +1,4 @@
-"""Forests: a difference or ratio a row, with its interval, beside the value that means no difference."""
+"""Forests: one row per difference or ratio with its interval, beside the value that means no difference."""
 
 from __future__ import annotations
 
@@ -18,97 +18,30 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
-from lossbench.plugins.metrics import METRICS
-from lossbench.report.figures.style import (
-    BAND,
-    GRID,
-    INK,
-    LINE,
-    SOFT,
-    WIDTH,
-    Drawing,
-    Look,
-    counted,
-    looks,
-    short,
-    shown,
-    signed,
-)
+from lossbench.report.figures import style
+from lossbench.report.figures.style import GRID, INK, LINE, SOFT, WIDTH, Drawing, Look, counted, looks, short, signed
 
-MOST_ROWS = 40  # of a panel
-MOST_TOTAL = 80  # of a figure: a page and a half
-LEAST_ROWS = 3  # of a panel, when all must give way
+BAND = "#56B4E9"  # of equivalence, at a faint opacity
+MOST_ROWS = 40  # per panel
+MOST_TOTAL = 80  # per figure: a page and a half
+LEAST_ROWS = 3  # per panel, however many panels there are
 ROW = 0.235  # inches
-MOST_IN_ROW = 48  # letters of a row's name: the loss, and what tells it from its namesakes
+MOST_IN_ROW = 48  # letters of a row's name: the loss, and the point where several points share a panel
 MOST_OF_POINT = 24  # of them for a dataset, C or M each
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The rows of one experiment that a page can show, and how many there are."""
+    """The rows of one experiment that fit, and how many there are in all."""
 
     title: str
     rows: pd.DataFrame
     of: int
 
 
-def difference_forest(results: Results, metric: str = "accuracy", experiment: str | None = None) -> Drawing | None:
-    """Every loss's paired difference from the baseline with its interval, one panel an experiment."""
-    baseline, unit = results.outline.baseline, METRICS[metric].unit
-    band = results.outline.margin if metric == "accuracy" else None
-    axis = f"{metric.replace('_', ' ')} minus {short(baseline)}" + (f", {unit}" if unit else "")
-    return _differences(results, metric, axis, band, experiment)
-
-
-def differences(results: Results, metric: str, axis_label: str, band: float | None) -> str | None:
-    """The SVG of `difference_forest`, with words and band of the caller's."""
-    drawing = _differences(results, metric, axis_label, band, None)
-    return drawing.svg if drawing else None
-
-
-def _differences(
-    results: Results, metric: str, axis: str, band: float | None, experiment: str | None
-) -> Drawing | None:
-    frame = _compared(results, metric, experiment)
-    if frame.empty:
-        return None
-    caption = (
-        f"Paired differences from {results.outline.baseline} with 95 % t intervals over seeds. "
-        + (f"The band is ±{band:g} points, the differences that count as none. " if band else "")
-        + "A filled dot is a difference after Holm's adjustment over its experiment, an open one is not. An arrow is "
-        "an interval that goes on beyond the axis."
-    )
-    name = "-".join(["differences", *([metric] if metric != "accuracy" else []), *([experiment] if experiment else [])])
-    panels = _panels(frame, "seeds")
-    return _forest(results, panels, name, caption, axis, _Scale(0.0, band, _difference))
-
-
-def step_time_forest(results: Results) -> Drawing | None:
-    """Every loss's step time as a ratio to the baseline's, paired by round, one panel a timing cell's experiment."""
-    frame = _compared(results, "step_seconds", None)
-    if frame.empty:
-        return None
-    for name in ("delta", "low", "high"):
-        frame[name] = 1 + frame[name] / 100
-    caption = (
-        f"Time of a training step as a ratio to that of {results.outline.baseline}, with 95 % intervals over "
-        "interleaved rounds of one process alone; equal distances are equal ratios. A filled dot is a difference after "
-        "Holm's adjustment over its experiment."
-    )
-    axis = f"step time / step time of {short(results.outline.baseline)} (log scale)"
-    panels = _panels(frame, "rounds")
-    return _forest(results, panels, "step-time", caption, axis, _Scale(1.0, None, _ratio, log=True))
-
-
-def _compared(results: Results, metric: str, experiment: str | None) -> pd.DataFrame:
-    frame = results.comparisons
-    frame = frame[(frame["metric"] == metric) & frame["low"].notna()].copy()
-    return frame if experiment is None else frame[frame["experiment"] == experiment]
-
-
 @dataclass(frozen=True)
-class _Scale:
-    """Where no difference stands, the band around it, how a row is written, and whether ratios are drawn."""
+class Scale:
+    """The value that means no difference, the band around it, how a row is written, and whether the axis is log."""
 
     none: float
     band: float | None
@@ -122,44 +55,71 @@ class _Scale:
         return float(self.none * np.exp(distance)) if self.log else self.none + distance
 
 
+def difference_forest(results: Results) -> Drawing | None:
+    """The paired difference in accuracy of every loss from the baseline with its interval, one panel per experiment."""
+    frame = _compared(results, "accuracy")
+    if frame.empty:
+        return None
+    baseline, band = results.outline.baseline, results.outline.margin
+    caption = (
+        f"Paired differences from {baseline} with 95 % t intervals over seeds. "
+        + (f"The band is ±{band:g} points, the differences that count as equivalent. " if band else "")
+        + "A filled dot is significantly different after Holm's adjustment over its experiment, an open one is not. "
+        "An arrow marks an interval that extends past the axis."
+    )
+    axis = f"accuracy minus {short(baseline)}, points"
+    return _forest(results, _panels(frame, "seeds"), "differences", caption, axis, Scale(0.0, band, _difference))
+
+
+def step_time_forest(results: Results) -> Drawing | None:
+    """The step time of every loss as a ratio to the baseline's, paired by round, one panel per timed experiment."""
+    frame = _compared(results, "step_seconds")
+    if frame.empty:
+        return None
+    for name in ("delta", "low", "high"):
+        frame[name] = 1 + frame[name] / 100
+    caption = (
+        f"Time of a training step as a ratio to that of {results.outline.baseline}, with 95 % intervals over "
+        "interleaved rounds, in a process that runs alone; log scale. A filled dot is significantly different after "
+        "Holm's adjustment over its experiment."
+    )
+    axis = f"step time / step time of {short(results.outline.baseline)} (log scale)"
+    return _forest(results, _panels(frame, "rounds"), "step-time", caption, axis, Scale(1.0, None, _ratio, log=True))
+
+
+def _compared(results: Results, metric: str) -> pd.DataFrame:
+    frame = results.comparisons
+    return frame[(frame["metric"] == metric) & frame["low"].notna()].copy()
+
+
 def _difference(row: Mapping[str, Any]) -> str:
-    digits = 0 if row["unit"] == "bytes" else 2
-    return f"{signed(row['delta'], digits)} [{signed(row['low'], digits)}, {signed(row['high'], digits)}]"
+    return f"{signed(row['delta'])} [{signed(row['low'])}, {signed(row['high'])}]"
 
 
 def _ratio(row: Mapping[str, Any]) -> str:
     return f"{row['delta']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
 
 
-def _forest(results: Results, panels: list[Panel], name: str, caption: str, axis: str, scale: _Scale) -> Drawing:
+def _forest(results: Results, panels: list[Panel], name: str, caption: str, axis: str, scale: Scale) -> Drawing:
     look = looks(results.labels)
 
     def draw(canvas: Canvas) -> None:
         heights = [len(panel.rows) + 0.4 for panel in panels]
-        axes = canvas.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+        axes = style.panels(canvas, len(panels), 1, height_ratios=heights)
         widest = 0.075 * max(len(name) for panel in panels for name in names(panel.rows))  # inches, roughly
         limits = _limits(pd.concat([panel.rows for panel in panels]), scale)  # one scale: panels can be compared
         for ax, panel in zip(axes, panels, strict=True):
             _rows(ax, panel, look, scale, limits)
             ax.set_title(textwrap.fill(panel.title, int(13 * (WIDTH - 0.1 - widest))))
-            ax.tick_params(axis="x", labelbottom=ax is axes[-1])  # one scale for all
+            ax.tick_params(axis="x", labelbottom=ax is axes[-1])
         axes[-1].set_xlabel(axis)
+        dot: dict[str, Any] = {"color": SOFT, "marker": "o", "markersize": 5.5, "lw": 1.6}
         key: list[Artist] = [
-            Line2D([], [], color=SOFT, marker="o", markersize=5.5, lw=1.6, label="different"),
-            Line2D(
-                [],
-                [],
-                color=SOFT,
-                marker="o",
-                markersize=5.5,
-                lw=1.6,
-                mfc="white",
-                mew=1.4,
-                label="not shown to be different",
-            ),
+            Line2D([], [], **dot, label="different"),
+            Line2D([], [], **dot, mfc="white", mew=1.4, label="not significantly different"),
         ]
         if scale.band:
-            key.append(Patch(facecolor=BAND, alpha=0.2, label=f"±{scale.band:g}: counts as no difference"))
+            key.append(Patch(facecolor=BAND, alpha=0.2, label=f"±{scale.band:g}: counts as equivalent"))
         canvas.legend(handles=key, loc="outside lower center", ncols=len(key))
 
     left_out = sum(panel.of for panel in panels) > sum(len(panel.rows) for panel in panels)
@@ -168,7 +128,7 @@ def _forest(results: Results, panels: list[Panel], name: str, caption: str, axis
     return Drawing(name, whole, WIDTH, height, draw)
 
 
-def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: _Scale, limits: tuple[float, float]) -> None:
+def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, limits: tuple[float, float]) -> None:
     if scale.log:
         ax.set_xscale("log")
     if scale.band:
@@ -176,41 +136,37 @@ def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: _Scale, limit
     ax.axvline(scale.none, color=LINE, lw=1.2, zorder=1)
     for place, row in enumerate(panel.rows.to_dict("records")):
         colour = look[row["loss"]].colour
-        sure = str(row["verdict"]).startswith("different")
+        different = str(row["verdict"]).startswith("different")
         low, high = max(row["low"], limits[0]), min(row["high"], limits[1])
         ax.plot([low, high], [place, place], color=colour, lw=1.8, solid_capstyle="butt", label=row["loss"])
         for end, cut, arrow in ((low, row["low"] < low, "<"), (high, row["high"] > high, ">")):
             ax.plot(end, place, arrow if cut else "|", color=colour, markersize=5, mew=1.4, clip_on=False)
-        ax.plot(row["delta"], place, "o", color=colour, mfc=colour if sure else "white", markersize=5.8, mew=1.5,
+        ax.plot(row["delta"], place, "o", color=colour, mfc=colour if different else "white", markersize=5.8, mew=1.5,
                 label=row["loss"])  # fmt: skip
         ax.text(1.015, place, scale.write(row), transform=ax.get_yaxis_transform(), va="center", fontsize=7.5,
-                color=INK if sure else SOFT)  # fmt: skip
+                color=INK if different else SOFT)  # fmt: skip
     separate(ax, panel.rows)
-    ax.set_yticks(range(len(panel.rows)), names(panel.rows))
-    ax.set_ylim(len(panel.rows) - 0.4, -0.6)
+    style.listed(ax, names(panel.rows), room=0.6)
     ax.set_xlim(*limits)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x")
     if scale.log:
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.minorticks_off()
 
 
-def _limits(rows: pd.DataFrame, scale: _Scale) -> tuple[float, float]:
-    """All dots and the band are on the axis; one interval far longer than the others is cut and gets an arrow."""
-    low, high = (scale.distance(rows[name].to_numpy(float)) for name in ("low", "high"))
-    middle = scale.distance(rows["delta"].to_numpy(float))
-    reach = np.maximum(-low, high)
-    most = max(3 * float(np.quantile(reach, 0.6)), 1.25 * float(np.abs(middle).max()), 1.3 * (scale.band or 0), 1e-3)
+def _limits(rows: pd.DataFrame, scale: Scale) -> tuple[float, float]:
+    """All dots and the band are on the axis; an interval far longer than the others is cut and gets an arrow."""
+    low, middle, high = (scale.distance(rows[name].to_numpy(float)) for name in ("low", "delta", "high"))
     band = scale.band or 0
+    reach = np.maximum(-low, high)
+    most = max(3 * float(np.quantile(reach, 0.6)), 1.25 * float(np.abs(middle).max()), 1.3 * band, 1e-3)
     left, right = min(0.0, -band, max(float(low.min()), -most)), max(0.0, band, min(float(high.max()), most))
     room = 0.05 * (right - left)
     return scale.at(left - room), scale.at(right + room)
 
 
 def _panels(frame: pd.DataFrame, what: str) -> list[Panel]:
-    """One panel an experiment, cut to what pages can show; the rows of most difference stay, in their order."""
+    """One panel per experiment; of too many rows those that differ most are kept, in their order."""
     groups = [(str(name), group) for name, group in frame.groupby("experiment", sort=False)]
     each = MOST_ROWS if len(frame) <= MOST_TOTAL else max(LEAST_ROWS, MOST_TOTAL // len(groups))
     each = max(each, MOST_ROWS) if len(groups) == 1 else each
@@ -223,7 +179,7 @@ def _panels(frame: pd.DataFrame, what: str) -> list[Panel]:
         if len(group) > each:
             rows = group.loc[group["delta"].abs().nlargest(each).index.sort_values()]
         shared = [short(str(group["dataset"].iloc[0]))] if group["dataset"].nunique() == 1 else []
-        shared = [dataset for dataset in shared if dataset != name]  # `mnist: mnist` says it twice
+        shared = [dataset for dataset in shared if dataset != name]  # not `mnist: mnist`
         shared += [f"M = {group['width'].iloc[0]}"] if group["width"].nunique() == 1 else []
         note = f"the {len(rows)} of {len(group)} that differ most" if len(rows) < len(group) else ""
         said = ", ".join(part for part in (*shared, counted(list(group["n"]), what), note) if part)
@@ -232,11 +188,11 @@ def _panels(frame: pd.DataFrame, what: str) -> list[Panel]:
 
 
 def names(group: pd.DataFrame) -> list[str]:
-    """The rows of a panel: the loss, and what tells it from its namesakes in the panel."""
+    """The names of a panel's rows: the loss, and the point as far as points differ within the panel."""
     several = series.varied(group)
     rows = group.to_dict("records")
     points = ["".join(f", {short(part, MOST_OF_POINT)}" for part in series.told(row, several)) for row in rows]
-    losses = shown([row["loss"] for row in rows], max(16, MOST_IN_ROW - max(map(len, points))))
+    losses = style.shown([row["loss"] for row in rows], max(16, MOST_IN_ROW - max(map(len, points))))
     return [losses[row["loss"]] + point for row, point in zip(rows, points, strict=True)]
 
 

@@ -1,9 +1,8 @@
-"""Width 2: the features themselves, and the directions of the class weights."""
+"""The features at width 2 and the directions of the class weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,37 +14,35 @@ from lossbench.report.figures import style
 from lossbench.report.figures.style import GRID, INK, PALETTE, WIDTH, Drawing, heading
 
 MOST_PANELS = 12
-MOST_LETTERS = 32  # of a loss over its panel
-MOST_NAMED = 20  # classes whose direction is named
+MOST_LETTERS = 32  # of a loss in the title of its panel
+MOST_NAMED = 20  # classes; with more no direction is numbered
 
 
 def feature_scatter(results: Results, experiment: str) -> Drawing | None:
-    """Test features of every loss at width 2, one panel a loss; None where no record kept any."""
+    """Test features at width 2, one panel per loss; None where no record kept any."""
     found = series.planes(results, experiment)
     if not found:
         return None
     shown = found[:MOST_PANELS]
     columns = min(len(shown), 3) if len(shown) != 4 else 2
-    rows = math.ceil(len(shown) / columns)
     seeds = sorted({plane.seed for plane in shown})
     written = style.shown([plane.loss for plane in shown], MOST_LETTERS)
 
     def draw(canvas: Canvas) -> None:
-        axes = canvas.subplots(rows, columns, squeeze=False)
-        for ax, plane in zip(axes.flat, shown, strict=False):
+        for ax, plane in zip(style.panels(canvas, len(shown), columns), shown, strict=True):
             _panel(ax, plane, written[plane.loss])
-        for ax in list(axes.flat)[len(shown) :]:
-            ax.set_visible(False)
         seed = f"seed {seeds[0]}" if len(seeds) == 1 else "the first seed of each"
         left_out = f" ({len(shown)} of {len(found)} losses)" if len(shown) < len(found) else ""
-        heading(canvas, f"{experiment}: test features at M = 2, {seed}, {_counted(shown)}{left_out}")
+        examples = max(len(plane.points) for plane in shown)
+        heading(canvas, f"{experiment}: test features at M = 2, {seed}, {examples} examples{left_out}")
 
     caption = (
-        "Each dot is the feature of one test example, coloured and numbered by its class; a ray is the direction of "
-        "that class's weight. Colours are those of classes here, not of losses. Each panel has its own scale: lengths "
-        "are comparable within a panel, directions between all. One seed, so a picture and no evidence."
+        "Each dot is the feature of one test example, coloured by its class; a ray is the direction of that class's "
+        "weight. Here colours stand for classes, not losses. Each panel has its own scale: lengths can be compared "
+        "within a panel, directions between panels. One seed: an illustration, not evidence."
     )
-    return Drawing(f"features-{experiment}", caption, WIDTH, 0.6 + rows * (WIDTH / columns + 0.1), draw)
+    height = 0.6 + math.ceil(len(shown) / columns) * (WIDTH / columns + 0.1)
+    return Drawing(f"features-{experiment}", caption, WIDTH, height, draw)
 
 
 def _panel(ax: Axes, plane: series.Plane, name: str) -> None:
@@ -63,14 +60,6 @@ def _panel(ax: Axes, plane: series.Plane, name: str) -> None:
                         fontweight="bold", color=INK)  # fmt: skip
     ax.axhline(0, color=GRID, lw=0.7, zorder=0)
     ax.axvline(0, color=GRID, lw=0.7, zorder=0)
-    ax.set_xlim(-1.25 * reach, 1.25 * reach)
-    ax.set_ylim(-1.25 * reach, 1.25 * reach)
-    ax.set_aspect("equal")
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(xlim=(-1.25 * reach, 1.25 * reach), ylim=(-1.25 * reach, 1.25 * reach), xticks=[], yticks=[], aspect="equal")
     ax.spines[:].set_visible(False)
     ax.set_title(f"{name}\n{plane.accuracy:.1f} %", loc="center", fontsize=8)
-
-
-def _counted(planes: Sequence[series.Plane]) -> str:
-    return f"{max(len(plane.points) for plane in planes)} examples"

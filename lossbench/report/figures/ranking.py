@@ -1,8 +1,9 @@
-"""Losses among themselves: the critical-difference diagram over datasets, and every pair of an experiment."""
+"""All losses against each other: the critical-difference diagram over datasets, and every pair of an experiment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,27 +12,26 @@ from matplotlib.figure import Figure as Canvas
 
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
-from lossbench.plugins.metrics import METRICS
 from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.style import INK, LINE, WIDTH, Drawing, Look, counted, heading, looks, signed
 
-# Orange for less, blue for more: told apart by readers of every kind of colour vision.
+# Orange for less, blue for more: distinguishable with every kind of colour vision.
 DIVERGING = LinearSegmentedColormap.from_list("difference", ["#B35806", "#F1A340", "#F7F7F7", "#67A9CF", "#2166AC"])
 MOST_PAIRED = 24  # losses of a heatmap
-MOST_LETTERS = 36  # of a loss, which has room on two sides
 
 
 def critical_difference_diagram(results: Results) -> Drawing | None:
-    """Demšar's diagram: mean ranks over datasets, bars over the losses that are not told apart; None if not valid:
-    below five datasets or three losses common to all.
+    """Demšar's diagram: mean ranks over datasets, bars join losses that do not differ significantly.
+
+    None below five datasets or three losses common to all.
     """
     found = results.ranking
     if found is None or not found.enough or len(found.table.losses) < 3:
         return None
     look = looks(results.labels)
     datasets, losses, ranks = found.table.datasets, found.table.losses, found.test.ranks
-    written = style.shown(losses, MOST_LETTERS)
+    written = style.shown(losses)
     rank_of = dict(zip(losses, ranks.tolist(), strict=True))
     count, half = len(losses), (len(losses) + 1) // 2
     bars = 0.17 * len(found.groups) + 0.2  # the room of the bars between the axis and the first name
@@ -51,18 +51,19 @@ def critical_difference_diagram(results: Results) -> Drawing | None:
         for level, group in enumerate(found.groups):
             ends = [rank_of[loss] for loss in group]
             ax.plot([min(ends) - 0.04, max(ends) + 0.04], [-0.2 - 0.17 * level] * 2, color=INK, lw=3.2,
-                    solid_capstyle="round", label="not told apart")  # fmt: skip
+                    solid_capstyle="round", label="not different")  # fmt: skip
         ax.plot([1, 1 + found.difference], [0.72, 0.72], color=INK, lw=1.4, marker="|", markersize=7, label="CD")
         ax.text(1 + found.difference / 2, 0.8, f"CD = {found.difference:.2f}", ha="center", va="bottom", fontsize=8)
         ax.set_ylim(-bars - 0.3 * half, 1.15)
         ax.set_axis_off()
         heading(canvas, f"Mean ranks by accuracy over N = {len(datasets)} datasets (1 is best)")
 
-    friedman = f"Friedman's test (Iman and Davenport's F): p {_p(found.test.p)}"
+    p = words.p_value(found.test.p)
+    friedman = f"Friedman's test (Iman and Davenport's F): p {p if p.startswith('<') else f'= {p}'}"
     verdict = (
         "A thick bar joins losses whose ranks differ by less than Nemenyi's critical difference CD at level 0.05."
         if found.differ
-        else "It finds no difference between the losses, so all are joined, whatever the CD says."
+        else "It finds no difference between the losses, so one bar joins all, whatever the CD."
     )
     caption = (
         f"Mean ranks over N = {len(datasets)} datasets ({', '.join(datasets)}), each counted once with its "
@@ -82,14 +83,9 @@ def _name(
     ax.text(edge + (-0.012 if left else 0.012) * count, -down, text, ha="right" if left else "left", va="center")
 
 
-def _p(value: float) -> str:
-    text = words.p_value(value)
-    return text if text.startswith("<") else f"= {text}"
-
-
-def pairwise_heatmap(results: Results, experiment: str, metric: str = "accuracy") -> Drawing | None:
-    """Every loss minus every other, best first; None below three losses."""
-    pairs = series.pairs(results, experiment, metric)
+def pairwise_heatmap(results: Results, experiment: str) -> Drawing | None:
+    """The accuracy of every loss minus that of every other, best first; None below three losses."""
+    pairs = series.pairs(results, experiment)
     pairs = pairs[pairs["low"].notna()]
     labels = series.order(results, [*pairs["a"], *pairs["b"]])
     if len(labels) < 3:
@@ -97,22 +93,17 @@ def pairwise_heatmap(results: Results, experiment: str, metric: str = "accuracy"
     table = {(row["a"], row["b"]): (row["delta"], row["verdict"]) for row in pairs.to_dict("records")}
     table |= {(b, a): (-delta, verdict) for (a, b), (delta, verdict) in table.items()}
     standing = {label: np.mean([found[0] for (a, _), found in table.items() if a == label]) for label in labels}
-    sign = 1 if METRICS[metric].higher_is_better else -1
-    ordered = sorted(labels, key=lambda label: -sign * standing[label])
+    ordered = sorted(labels, key=lambda label: -standing[label])
     shown = ordered if len(ordered) <= MOST_PAIRED else [*ordered[: MOST_PAIRED // 2], *ordered[-MOST_PAIRED // 2 :]]
-    unit = METRICS[metric].unit
     size = len(shown)
-    written = list(style.shown(shown, MOST_LETTERS).values())
+    written = list(style.shown(shown).values())
     names = 0.075 * max(map(len, written)) + 0.1  # inches, roughly: the names take room above and at the left
     crowded = size > 12
     cell = min(0.62, (WIDTH - names - 0.4) / size)
 
     def draw(canvas: Canvas) -> None:
         ax: Axes = canvas.subplots()
-        values = np.full((size, size), np.nan)
-        for i, a in enumerate(shown):
-            for j, b in enumerate(shown):
-                values[i, j] = table.get((a, b), (np.nan, ""))[0]
+        values = np.array([[table.get((a, b), (np.nan, ""))[0] for b in shown] for a in shown])
         most = float(np.nanmax(np.abs(values))) or 1.0
         mesh = ax.pcolormesh(values, cmap=DIVERGING, vmin=-most, vmax=most, edgecolors="white", lw=0.8)
         _write(ax, shown, table, most, min(8.5, 25 * cell))
@@ -126,19 +117,17 @@ def pairwise_heatmap(results: Results, experiment: str, metric: str = "accuracy"
         ax.spines[:].set_visible(False)
         bar = canvas.colorbar(mesh, ax=ax, location="bottom", shrink=0.45, aspect=28, pad=0.02)
         bar.outline.set_visible(False)  # type: ignore[operator,unused-ignore]  # matplotlib types its spine loosely
-        bar.set_label(f"row minus column, {unit}" if unit else "row minus column")
+        bar.set_label("row minus column, points")
         left_out = f" (best and worst {size // 2} of {len(ordered)})" if size < len(ordered) else ""
-        heading(
-            canvas, f"{experiment}: {metric.replace('_', ' ')} of every pair, {counted(list(pairs['n']))}{left_out}"
-        )
+        heading(canvas, f"{experiment}: accuracy of every pair, {counted(list(pairs['n']))}{left_out}")
 
     points = int(pairs["points"].max())
     caption = (
-        f"Mean paired difference, row minus column{f', {unit}' if unit else ''}"
+        "Mean paired difference, row minus column, points"
         + (f" (means over {points} points within a seed)" if points > 1 else "")
         + f"; best loss first. Bold: different after Holm's adjustment over all {len(pairs)} pairs; ≈: equivalent; "
-        "the rest is undecided. All pairs were looked at, so this is exploration; the comparisons with "
-        f"{results.outline.baseline} are the declared ones."
+        "otherwise undecided. This is exploratory, since it covers all pairs; the planned comparisons are those with "
+        f"{results.outline.baseline}."
     )
     return Drawing(f"pairs-{experiment}", caption, WIDTH, 1.3 + cell * size + names * (1 if crowded else 0.75), draw)
 
@@ -146,29 +135,17 @@ def pairwise_heatmap(results: Results, experiment: str, metric: str = "accuracy"
 def _write(
     ax: Axes, shown: Sequence[str], table: dict[tuple[str, str], tuple[float, str]], most: float, size: float
 ) -> None:
-    """The difference into every cell, its verdict by weight and ink."""
+    """The difference of every pair, its verdict by weight and sign."""
+    common: dict[str, Any] = {"in_layout": False, "ha": "center", "va": "center", "fontsize": size}
     for i, a in enumerate(shown):
         for j, b in enumerate(shown):
             if (a, b) not in table:
-                ax.text(
-                    j + 0.5,
-                    i + 0.5,
-                    "·" if i == j else "–",
-                    in_layout=False,
-                    ha="center",
-                    va="center",
-                    color=LINE,
-                    fontsize=size,
-                )
+                ax.text(j + 0.5, i + 0.5, "·" if i == j else "–", color=LINE, **common)
                 continue
             delta, verdict = table[a, b]
-            dark = abs(delta) > 0.62 * most
-            sure = verdict.startswith("different")
             text = signed(delta, 1 if abs(delta) >= 9.95 or len(shown) > 12 else 2)
             if verdict in ("equivalent", "different but negligible"):
                 text = f"≈{text}" if len(shown) <= 12 else "≈"
-            ax.text(
-                j + 0.5, i + 0.5, text, in_layout=False,
-                ha="center", va="center", fontsize=size, fontweight="bold" if sure else "normal",
-                color="white" if dark else INK,
-            )  # fmt: skip
+            weight = "bold" if verdict.startswith("different") else "normal"
+            ink = "white" if abs(delta) > 0.62 * most else INK
+            ax.text(j + 0.5, i + 0.5, text, fontweight=weight, color=ink, **common)

@@ -1,4 +1,4 @@
-"""What became of the statements of a suite: a mark for every case."""
+"""The verdicts on the statements of a suite: one mark per case."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lossbench.analysis.results import Results
 from lossbench.core import plain
 from lossbench.report.figures.style import GRID, LINE, PALETTE, SOFT, WIDTH, Drawing
 
-LETTERS = 52  # of a line of a statement
+LETTERS = 52  # per line of a statement
 LINE_HEIGHT = 0.17  # inches
-# Told apart by their shapes too.
+# Verdicts differ in shape as well as in colour.
 COMMON: dict[str, Any] = {"ls": "", "markersize": 6.5, "mew": 0.6}
 MARKS = {
     "supported": {**COMMON, "marker": "o", "color": PALETTE[2]},
@@ -27,7 +27,7 @@ MARKS = {
 
 
 def statements(results: Results) -> Drawing | None:
-    """A row a statement, a mark a case of it; None where every statement has but one case, which the table shows."""
+    """One row per statement, one mark per case; None where every statement has a single case, as the table shows."""
     counts = outcomes(results.claims)
     if len(counts) == len(results.claims):
         return None
@@ -53,5 +53,5 @@ def statements(results: Results) -> Drawing | None:
         key = [Line2D([], [], **MARKS[word], label=word) for word in met]
         canvas.legend(handles=key, loc="outside lower center", ncols=len(key))
 
-    caption = "What became of each statement: a mark for every case of it (an experiment, a loss, a value)."
+    caption = "The verdict on each statement, one mark per case (an experiment, a loss, a value)."
     return Drawing("claims", caption, WIDTH, sum(heights) + 0.5, draw)

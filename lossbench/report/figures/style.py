@@ -1,12 +1,13 @@
-"""How every figure looks: colours, ink, and the drawing itself, whose bytes are equal on every rendering.
+"""What all figures share: colours, axes, legends, and the `Drawing`, whose bytes are equal on every rendering.
 
-A drawing is a white card with round corners in every format, so that one set of colours, tried on white, serves light
-and dark pages, slides and print alike.
+A drawing is a white card with round corners in every format, so one set of colours, tested on white, serves light and
+dark pages, slides and print.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -16,35 +17,35 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
+from numpy.typing import NDArray
 
 from lossbench.core import plain
 from lossbench.report.blocks import Figure
 
-# Okabe & Ito's six that read on white, then four chosen so that any two of all eleven (with the baseline's grey) stay
-# apart for colour-blind readers too: tests/report/test_figures.py holds the least distance.
+# Okabe & Ito's six that read on white, then four chosen so that colour-blind readers too can distinguish any two of all
+# eleven (with the baseline's grey); a test checks the smallest distance.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B2A86", "#661100", "#003F5C", "#C2B280")
 BASELINE_COLOUR = "#555555"
 MARKERS = "osD^vPXphd"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 
 INK, SOFT, LINE, GRID = "#24292f", "#57606a", "#8c959f", "#e4e7eb"
-BAND = "#56B4E9"  # of equivalence, at a faint opacity
-MARK = "#B3400A"  # of M_min and other lines that the theory draws
-WIDTH = 7.6  # inches; all figures share it, so that their letters have one size in the page
-MOST_LINES = 10  # of a panel
-MOST_LETTERS = 36  # of a label; longer ones leave no room for what is drawn
+WIDTH = 7.6  # inches; shared by all figures, so that their text has one size in the page
+MOST_LINES = 10  # per panel
+MOST_LETTERS = 36  # of a label; longer ones leave no room for the drawing
 
 STYLE: dict[str, Any] = {
     "svg.hashsalt": "lossbench",
     "svg.fonttype": "none",
-    "pdf.fonttype": 42,  # letters stay letters
+    "pdf.fonttype": 42,  # text stays text
     "font.family": "DejaVu Sans",
-    "text.hinting": "none",  # letters are as wide in every format as the layout believes
+    "text.hinting": "none",  # text is as wide in every format as the layout assumes
     "figure.dpi": 200,
     "font.size": 9,
     "text.parse_math": False,  # a dollar in a label is a dollar
@@ -69,11 +70,17 @@ STYLE: dict[str, Any] = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
 }
+# No date and no version, so that the same figure has the same bytes.
+METADATA: dict[str, dict[str, str | None]] = {
+    "svg": {"Date": None, "Creator": "lossbench"},
+    "pdf": {"CreationDate": None, "Producer": None, "Creator": "lossbench"},
+    "png": {"Software": None},
+}
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a loss is drawn, everywhere: colour first, and marker and dash for those who cannot go by it."""
+    """How a loss is drawn in every figure: marker and dash also serve readers who cannot distinguish the colours."""
 
     colour: str
     marker: str
@@ -81,7 +88,7 @@ class Look:
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """The look of every loss, the first being the baseline. After ten the colours return with other markers."""
+    """The look of every loss, the baseline first. After ten losses the colours repeat with other markers."""
     found = {labels[0]: Look(BASELINE_COLOUR, "o", "-")}
     for index, label in enumerate(labels[1:]):
         again, colour = divmod(index, len(PALETTE))
@@ -90,14 +97,9 @@ def looks(labels: Sequence[str]) -> dict[str, Look]:
     return found
 
 
-def colours(labels: Sequence[str]) -> dict[str, str]:
-    """The colour of every loss, the first being the baseline."""
-    return {label: look.colour for label, look in looks(labels).items()}
-
-
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that has not been put on paper yet: its name, what it shows, its size in inches, and how to draw it."""
+    """A figure that is drawn when asked for: its name, caption, size in inches, and the function that draws it."""
 
     name: str
     caption: str
@@ -120,10 +122,10 @@ class Drawing:
             canvas.add_artist(card)
             self.draw(canvas)
             before: list[Any] = []
-            for _ in range(4):  # names beside an axes move it, which moves them: settled after a few rounds
+            for _ in range(4):  # text beside an axes moves it, which moves the text: this converges in a few rounds
                 engine.execute(canvas)
                 places = [ax.get_position().bounds for ax in canvas.axes]
-                if np.allclose(places, before, atol=1e-3) if before else False:
+                if before and np.allclose(places, before, atol=1e-3):
                     break
                 before = places
             canvas.set_layout_engine("none")
@@ -131,40 +133,27 @@ class Drawing:
 
     @cached_property
     def svg(self) -> str:
-        text = self._saved("svg", {"Date": None, "Creator": "lossbench"}).decode()
-        # A reader without the font gets one of the same build, never the browser's serif letters.
+        text = self._rendered("svg").decode()
+        # A reader without the font gets a similar one, not the browser's serif default.
         return re.sub(r"(font(?:-family)?: [^;\"]*'DejaVu Sans')", r"\1, Verdana, sans-serif", text)
-
-    @cached_property
-    def pdf(self) -> bytes:
-        return self._saved("pdf", {"CreationDate": None, "Producer": None, "Creator": "lossbench"})
-
-    @cached_property
-    def png(self) -> bytes:
-        return self._saved("png", {"Software": None})
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """The drawing in every format, by file name."""
-        return {f"{self.name}.svg": self.svg.encode(), f"{self.name}.pdf": self.pdf, f"{self.name}.png": self.png}
 
     def saved(self, kind: str) -> bytes:
         """The drawing as a file of that kind: svg, pdf or png."""
-        return self.svg.encode() if kind == "svg" else self.pdf if kind == "pdf" else self.png
+        return self.svg.encode() if kind == "svg" else self._rendered(kind)
 
     def block(self) -> Figure:
-        """The drawing as sections place it."""
+        """The drawing as a block of a section."""
         return Figure(self.name, self.svg, self.caption, self.saved)
 
-    def _saved(self, kind: str, metadata: Mapping[str, str | None]) -> bytes:
+    def _rendered(self, kind: str) -> bytes:
         buffer = io.BytesIO()
         with _style():
-            self.canvas.savefig(buffer, format=kind, metadata=dict(metadata), dpi=STYLE["figure.dpi"])
+            self.canvas.savefig(buffer, format=kind, metadata=METADATA[kind], dpi=STYLE["figure.dpi"])
         return buffer.getvalue()
 
 
 def shown(labels: Sequence[str], most: int = MOST_LETTERS) -> dict[str, str]:
-    """How labels are written in a figure: in one line, long ones shortened in the middle, no two alike."""
+    """How labels are written in a figure: on one line, long ones shortened in the middle, all distinct."""
     found: dict[str, str] = {}
     for label in dict.fromkeys(labels):
         name, again = _shortened(label, most), 1
@@ -192,14 +181,47 @@ def _style() -> Any:
 
 
 def heading(canvas: Canvas, text: str) -> None:
-    """The title of a whole figure, flush left and broken where the canvas ends."""
+    """The title of a whole figure, flush left and wrapped at the width of the canvas."""
     words = " ".join(_shortened(word, MOST_LETTERS) for word in plain.line(text).split())
     lines = textwrap.fill(words, int(canvas.get_size_inches()[0] * 11.5))
     canvas.suptitle(lines, x=0.1 / canvas.get_size_inches()[0], ha="left")
 
 
+def panels(canvas: Canvas, count: int, columns: int, **shared: Any) -> list[Axes]:
+    """A grid of axes, row by row; what is left over in the last row stays empty."""
+    axes = canvas.subplots(math.ceil(count / columns), columns, squeeze=False, **shared).flatten()
+    for ax in axes[count:]:
+        ax.set_visible(False)
+    return list(axes[:count])
+
+
+def listed(ax: Axes, names: Sequence[str], room: float = 0.5) -> None:
+    """One row per name from the top down, with `room` at both ends and grid lines for the values."""
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 1 + room, -room)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+
+
+def stacked(ax: Axes, frame: pd.DataFrame, parts: Mapping[str, tuple[str, str]]) -> NDArray[np.float64]:
+    """Columns of a frame as bars stacked from zero, each with its label and colour; returns where the bars end."""
+    end = np.zeros(len(frame))
+    for column, (label, colour) in parts.items():
+        size = frame[column].to_numpy(float)
+        ax.barh(range(len(frame)), size, left=end, height=0.68, color=colour, edgecolor="white", lw=0.5, label=label)
+        end = end + size
+    return end
+
+
+def ended(ax: Axes, ends: Sequence[float] | NDArray[np.float64], texts: Sequence[str], room: float) -> None:
+    """A small text after the end of each bar, and an axis from zero with room for it."""
+    for row, (end, text) in enumerate(zip(ends, texts, strict=True)):
+        ax.annotate(text, (end, row), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7.5, color=SOFT)
+    ax.set_xlim(0, room * float(max(ends)))
+
+
 def legend(ax: Axes, look: Mapping[str, Look], labels: Sequence[str], *, markers: bool = True) -> None:
-    """The look of every loss, at the right of the upper right panel."""
+    """The look of every loss, to the right of an axes."""
     handles = [
         Line2D([], [], color=look[label].colour, marker=look[label].marker if markers else "", ls=look[label].dash,
                lw=1.6, markersize=5, label=name)
@@ -209,37 +231,31 @@ def legend(ax: Axes, look: Mapping[str, Look], labels: Sequence[str], *, markers
 
 
 def beside(ax: Axes, handles: Sequence[Line2D], title: str | None = None) -> None:
-    """A legend at the right of an axes, its top at the axes' top."""
+    """A legend to the right of an axes, its top at the axes' top."""
     made = ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0, handlelength=2.6,
                      title=title, title_fontsize=8, alignment="left")  # fmt: skip
     made.set_zorder(5)
 
 
 def percent(ax: Axes) -> None:
-    """No accuracy is below 0 or above 100, whatever the interval of three seeds says: it ends at the edge."""
+    """Cut the axis at 0 and 100, which the interval of a few seeds may exceed but no accuracy can."""
     low, high = ax.get_ylim()
     ax.set_ylim(max(low, 0.0), min(high, 100.5))
 
 
-def tall(entries: int, least: float) -> float:
-    """The height of a figure with room for so many legend entries."""
-    return max(least, 0.75 + 0.19 * entries)
-
-
 def signed(value: float, digits: int = 2) -> str:
-    """A difference with its sign, a minus that is as wide as the plus."""
+    """A number with its sign, a minus as wide as the plus."""
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
-def chosen(labels: Sequence[str], worth: Mapping[str, float], most: int = MOST_LINES) -> tuple[list[str], str]:
-    """At most so many losses, in their order: the baseline and those of most worth; and a remark on who is missing."""
-    if len(labels) <= most:
+def chosen(labels: Sequence[str], worth: Mapping[str, float]) -> tuple[list[str], str]:
+    """At most `MOST_LINES` losses in their order (the baseline and the best others), and a remark on those left out."""
+    if len(labels) <= MOST_LINES:
         return list(labels), ""
     ranked = sorted(labels[1:], key=lambda label: -worth.get(label, float("-inf")))  # sorted() keeps equals in order
-    kept = {labels[0], *ranked[: most - 1]}
-    return [
-        label for label in labels if label in kept
-    ], f" ({labels[0]} and the {most - 1} best of {len(labels)} losses)"
+    kept = {labels[0], *ranked[: MOST_LINES - 1]}
+    remark = f" ({labels[0]} and the {MOST_LINES - 1} best of {len(labels)} losses)"
+    return [label for label in labels if label in kept], remark
 
 
 def counted(counts: Sequence[int], what: str = "seeds") -> str:

@@ -1,8 +1,7 @@
-"""Results → files for programs: CSV, Parquet where pyarrow is there, and report.json with all that is stated."""
+"""Results → files for programs: CSV, Parquet where pyarrow is installed, and report.json with all that is stated."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import io
 import json
@@ -14,12 +13,10 @@ import numpy as np
 import pandas as pd
 
 from lossbench import stats
-from lossbench.analysis.ranks import Ranking
 from lossbench.analysis.results import Results
 from lossbench.core.plain import cell
 from lossbench.report.blocks import Figure, Prose, Section, Table
-
-VERSION = 1  # of report.json: raised when a key changes its meaning or goes; a new key does not raise it
+from lossbench.report.output.schema import VERSION, ReportData
 
 
 def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
@@ -42,57 +39,51 @@ def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
 
 
 def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
-    """Everything that the report states, as plain data; what is not a number is null."""
-    outline = results.outline
-    found: dict[str, Any] = plain(
-        {
-            "version": VERSION,
-            "suite": outline.name,
-            "title": outline.title,
-            "profile": outline.profile,
-            "note": outline.note,
-            "command": outline.command,
-            "baseline": outline.baseline,
-            "margin": outline.margin,
-            "level": stats.LEVEL,
-            "runs": list(results.runs),
-            "statuses": dict(sorted(results.statuses.items())),
-            "missing": dict(outline.missing),
-            "damaged": dict(results.damaged),
-            "losses": results.labels,
-            "main": results.main.to_dict("records"),
-            "comparisons": results.comparisons.to_dict("records"),
-            "claims": results.claims.to_dict("records"),
-            "published": results.published.to_dict("records"),
-            "tuning": outline.tuning and {**vars(outline.tuning), "losses": results.tuning.to_dict("records")},
-            "ranks": results.ranking and _ranks(results.ranking),
-            "phases": results.phases.to_dict("records"),
-            "front": results.front.to_dict("records"),
-            "threats": [warning._asdict() for warning in results.warnings],
-            "environments": results.environments,
-            "sections": [
-                {"slug": part.slug, "title": part.title, "blocks": [_block(block) for block in part.blocks]}
-                for part in sections
-            ],
-        }
-    )
-    return found
-
-
-def _ranks(found: Ranking) -> dict[str, Any]:
-    test = found.test
-    return {
-        "datasets": list(found.table.datasets),
-        "losses": list(found.table.losses),
-        "means": found.table.means.tolist(),
-        "ranks": test.ranks.tolist(),
-        "n": test.datasets,
-        "chi2": test.chi2,
-        "f": test.f,
-        "p": test.p,
-        "critical_difference": found.difference if found.enough else None,
-        "groups": [list(group) for group in found.groups] if found.enough else None,
+    """Everything that the report states, as plain data that fits the schema; what is not a number is null."""
+    outline, ranking = results.outline, results.ranking
+    found = {
+        "version": VERSION,
+        "suite": outline.name,
+        "title": outline.title,
+        "profile": outline.profile,
+        "note": outline.note,
+        "command": outline.command,
+        "baseline": outline.baseline,
+        "margin": outline.margin,
+        "level": stats.LEVEL,
+        "runs": list(results.runs),
+        "statuses": dict(sorted(results.statuses.items())),
+        "missing": dict(outline.missing),
+        "damaged": dict(results.damaged),
+        "losses": results.labels,
+        "main": results.main.to_dict("records"),
+        "comparisons": results.comparisons.to_dict("records"),
+        "claims": results.claims.to_dict("records"),
+        "published": results.published.to_dict("records"),
+        "tuning": outline.tuning and {**vars(outline.tuning), "losses": results.tuning.to_dict("records")},
+        "ranks": ranking
+        and {
+            "datasets": ranking.table.datasets,
+            "losses": ranking.table.losses,
+            "means": ranking.table.means.tolist(),
+            "ranks": ranking.test.ranks.tolist(),
+            "n": ranking.test.datasets,
+            "chi2": ranking.test.chi2,
+            "f": ranking.test.f,
+            "p": ranking.test.p,
+            "critical_difference": ranking.difference if ranking.enough else None,
+            "groups": ranking.groups if ranking.enough else None,
+        },
+        "phases": results.phases.to_dict("records"),
+        "front": results.front.to_dict("records"),
+        "threats": [warning._asdict() for warning in results.warnings],
+        "environments": results.environments,
+        "sections": [
+            {"slug": part.slug, "title": part.title, "blocks": [_block(block) for block in part.blocks]}
+            for part in sections
+        ],
     }
+    return ReportData.model_validate(plain(found)).model_dump()
 
 
 def _block(block: Prose | Table | Figure) -> dict[str, Any]:
@@ -111,19 +102,13 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if value is None or value is pd.NA:
-        return None
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return (
-        plain(dataclasses.asdict(value)) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-    )
+    return None if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)) else value
 
 
 def _csv(frame: pd.DataFrame) -> bytes:
-    """A frame as CSV whose text no spreadsheet takes for a formula; numbers stay numbers."""
+    """A frame as CSV in which no text is read as a formula by a spreadsheet; numbers stay numbers."""
     plainer = frame.copy()
     for name in plainer:
         if any(isinstance(value, str) for value in plainer[name]):
@@ -133,7 +118,7 @@ def _csv(frame: pd.DataFrame) -> bytes:
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:
-    """A frame as Parquet; what is no single value is JSON text."""
+    """A frame as Parquet; lists and tables become JSON text."""
     plainer = frame.copy()
     for name in plainer:
         if any(isinstance(value, dict | list | tuple) for value in plainer[name]):

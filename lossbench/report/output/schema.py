@@ -1,9 +1,17 @@
-"""The JSON schema of report.json, for programs that read it; `lossbench schema report` prints it."""
+"""The models of report.json: `data` writes through them, and `lossbench schema report` prints their JSON schema.
+
+Columns of tables are those of the frames of `analysis`; the CSV files have the same. Null means not measured.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 from lossbench.analysis.accuracy import MEANS
 from lossbench.analysis.claims import CLAIM_COLUMNS
@@ -13,12 +21,13 @@ from lossbench.analysis.measured import POINT
 from lossbench.analysis.published import PUBLISHED_COLUMNS
 from lossbench.analysis.tuning import TUNING_COLUMNS
 from lossbench.core.model import LEDGER
-from lossbench.report.output.data import VERSION
 
-Schema = dict[str, Any]
+VERSION = 1  # of report.json: raised when a key is removed or changes its meaning, not when one is added
 
-TEXT: Schema = {"type": "string"}
-TEXTS: Schema = {"type": "array", "items": TEXT}
+MAIN_COLUMNS = (
+    *(*POINT, "loss", "n", "failures", "accuracy", "low", "high", "seed_se", "test_se", "ties", "task"),
+    *(*MEANS, *(f"bytes_{name}" for name in LEDGER), "minimum"),
+)
 TEXT_COLUMNS = (
     *("experiment", "dataset", "backbone", "loss", "baseline", "metric", "unit", "verdict", "text", "states"),
     *("evidence", "family", "statement", "note", "differs", "source", "task", "chosen"),
@@ -31,120 +40,138 @@ MEANINGS = {
     "dz": "the difference in standard deviations of the paired differences",
     "tost_p": "p of the test for equivalence within the suite's margin",
     "n": "paired seeds; paired rounds for step times",
-    "seeds_needed": "for 80 % chance to decide an open question; null where it is decided, or above 10,000",
+    "seeds_needed": "for 80 % power to decide an undecided comparison; null where it is decided, or above 10,000",
     "accuracy": "mean in percent at the last step",
     "seed_se": "standard error over seeds, in points",
-    "test_se": "standard error that the size of the test set leaves, in points",
-    "ties": "losses share a letter if and only if they are not significantly different",
+    "test_se": "standard error due to the size of the test set, in points",
+    "ties": "losses share a letter if and only if they are not significantly different; in comparisons: tied seeds",
     "front_memory": "chance to be on the Pareto front of accuracy and memory, among all losses and widths",
     "front_time": "chance to be on the Pareto front of accuracy and step time, among the losses of one timing cell",
-    "rounds": "of the timing cell that the medians are over",
-    "step": "milliseconds a step",
-    "default": "mean accuracy of the loss as the suite writes it, in percent on the test set",
+    "rounds": "rounds of the timing cell",
+    "step": "milliseconds per step, median over rounds",
+    "default": "mean accuracy with the default setting, in percent on the test set",
     "tuned": "mean accuracy with the chosen setting, in percent on the test set",
     "chosen": "the tuned options with the values chosen for them",
-    "trial": "the number of the trial that won; 1 is the loss as the suite writes it",
+    "trial": "the number of the winning trial; 1 is the default setting",
     "failed": "trials that did not finish on every seed",
-    "left": "trials that were not run yet, or that were killed or ran out of memory, time or disk",
+    "left": "trials not run yet, killed, or out of memory, time or disk",
     "validation": "mean accuracy of the winning trial on the held-out images, in percent",
 }
-MAIN_COLUMNS = (
-    *(*POINT, "loss", "task", "n", "failures", "accuracy", "low", "high", "seed_se", "test_se", "ties", "minimum"),
-    *(*MEANS, *(f"bytes_{name}" for name in LEDGER)),
-)
 
 
-def json_schema() -> Schema:
-    """The schema of the version that this lossbench writes. Null stands for what was not measured."""
-    whole = {
-        "version": {"const": VERSION, "description": "raised when a key changes its meaning or goes"},
-        "suite": TEXT,
-        "title": TEXT,
-        "profile": {"type": ["string", "null"]},
-        "note": {**TEXT, "description": "what a reader must know first, such as which data stands in; may be empty"},
-        "command": {**TEXT, "description": "runs the suite again"},
-        "baseline": {**TEXT, "description": "the label that every comparison is against"},
-        "margin": {"type": "number", "description": "accuracy points that count as no difference"},
-        "level": {"type": "number"},
-        "runs": TEXTS,
-        "statuses": {"type": "object", "additionalProperties": {"type": "integer"}},
-        "missing": {"type": "object", "additionalProperties": TEXT, "description": "experiments not run, and why"},
-        "damaged": {"type": "object", "additionalProperties": TEXT},
-        "losses": TEXTS,
-        "main": _rows(MAIN_COLUMNS),
-        "comparisons": _rows(COMPARISON_COLUMNS),
-        "claims": _rows(CLAIM_COLUMNS),
-        "published": _rows(PUBLISHED_COLUMNS),
-        "tuning": {"anyOf": [{"type": "null"}, _tuning()]},
-        "ranks": {"anyOf": [{"type": "null"}, _ranks()]},
-        "phases": _rows(PHASE_COLUMNS),
-        "front": _rows(FRONT_COLUMNS),
-        "threats": {"type": "array", "items": _object({"guard": TEXT, "where": TEXT, "text": TEXT})},
-        "environments": {"type": "array", "items": {"type": "object"}},
-        "sections": {
-            "type": "array",
-            "items": _object({"slug": TEXT, "title": TEXT, "blocks": {"type": "array", "items": {"anyOf": _blocks()}}}),
-        },
-    }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "lossbench report", **_object(whole)}
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def _object(properties: Schema) -> Schema:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+@dataclass(frozen=True)
+class Columns:
+    """Annotates a list of rows that have exactly these columns, each text or a number, or null."""
 
+    names: Sequence[str]
 
-def _rows(columns: Sequence[str]) -> Schema:
-    """An array of rows with these columns, all of them there."""
-
-    def column(name: str) -> Schema:
-        types = ["string"] if name in TEXT_COLUMNS else ["number"]
-        if name == "ties":  # letters in the main table, a count in comparisons
-            types = ["string", "number"]
-        return {"type": [*types, "null"]} | ({"description": MEANINGS[name]} if name in MEANINGS else {})
-
-    return {"type": "array", "items": _object({name: column(name) for name in columns})}
-
-
-def _ranks() -> Schema:
-    numbers = {"type": "array", "items": {"type": ["number", "null"]}}
-    single = {"type": ["number", "null"]}
-    return _object(
-        {
-            "datasets": TEXTS,
-            "losses": TEXTS,
-            "means": {"type": "array", "items": numbers},
-            "ranks": numbers,
-            "n": {"type": "integer", "description": "the number of datasets, never of seeds"},
-            **dict.fromkeys(("chi2", "f", "p", "critical_difference"), single),
-            "groups": {"type": ["array", "null"], "items": {"type": "array"}},
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        text, number = str | None, int | float | None
+        fields: dict[str, Any] = {
+            name: (text if name in TEXT_COLUMNS else number, Field(description=MEANINGS.get(name)))
+            for name in self.names
         }
-    )
+        if "ties" in fields:  # letters in the main table, a count in comparisons
+            fields["ties"] = (str | int | float | None, Field(description=MEANINGS["ties"]))
+        return core_schema.list_schema(handler.generate_schema(create_model("Row", __base__=Strict, **fields)))
 
 
-def _tuning() -> Schema:
-    words = {"type": "object", "additionalProperties": TEXT}
-    return _object(
-        {
-            "trials": {"type": "integer", "description": "for every loss at every point"},
-            "seeds": {"type": "integer", "description": "of every trial"},
-            "validation": {"type": "number", "description": "share of the training images that is held out"},
-            "lr": {**TEXT, "description": "the range of the learning rate; empty: it is not tuned"},
-            "ranges": {"type": "object", "additionalProperties": words, "description": "by loss and option"},
-            "experiments": {**words, "description": "the tuned experiment by the one that it tunes"},
-            "losses": _rows(TUNING_COLUMNS),
-        }
-    )
+class Warned(Strict):
+    guard: str
+    where: str
+    text: str
 
 
-def _blocks() -> list[Schema]:
-    rows = {"type": "array", "items": TEXTS}
-    return [
-        _object({"kind": {"const": "prose"}, "text": TEXT, "code": {"type": "boolean"}}),
-        _object({"kind": {"const": "figure"}, "name": TEXT, "caption": TEXT}),
-        _object({"kind": {"const": "table"}, "columns": TEXTS, "rows": rows, "caption": TEXT}),
-    ]
+class Ranks(Strict):
+    datasets: list[str]
+    losses: list[str]
+    means: list[list[float | None]]
+    ranks: list[float | None]
+    n: int = Field(description="the number of datasets, never of seeds")
+    chi2: float | None
+    f: float | None
+    p: float | None
+    critical_difference: float | None
+    groups: list[list[str]] | None
+
+
+class Tuning(Strict):
+    trials: int = Field(description="per loss and point")
+    seeds: int = Field(description="per trial")
+    validation: float = Field(description="share of the training images that is held out")
+    lr: str = Field(description="the range of the learning rate; empty: not tuned")
+    ranges: dict[str, dict[str, str]] = Field(description="by loss and option")
+    experiments: dict[str, str] = Field(description="the tuned experiment by the one that it tunes")
+    losses: Annotated[list[Any], Columns(TUNING_COLUMNS)]
+
+
+class ProseBlock(Strict):
+    kind: Literal["prose"]
+    text: str
+    code: bool
+
+
+class FigureBlock(Strict):
+    kind: Literal["figure"]
+    name: str
+    caption: str
+
+
+class TableBlock(Strict):
+    kind: Literal["table"]
+    columns: list[str]
+    rows: list[list[str]]
+    caption: str
+
+
+class SectionData(Strict):
+    slug: str
+    title: str
+    blocks: list[Annotated[ProseBlock | FigureBlock | TableBlock, Field(discriminator="kind")]]
+
+
+class ReportData(Strict):
+    """Everything that a report states."""
+
+    version: Literal[1] = Field(description="raised when a key is removed or changes its meaning")
+    suite: str
+    title: str
+    profile: str | None
+    note: str = Field(description="what a reader must know first, such as which data are a stand-in; may be empty")
+    command: str = Field(description="runs the suite again")
+    baseline: str = Field(description="the loss that every comparison is against")
+    margin: float = Field(description="accuracy points that count as equivalent")
+    level: float
+    runs: list[str]
+    statuses: dict[str, int]
+    missing: dict[str, str] = Field(description="experiments not run, and why")
+    damaged: dict[str, str]
+    losses: list[str]
+    main: Annotated[list[Any], Columns(MAIN_COLUMNS)]
+    comparisons: Annotated[list[Any], Columns(COMPARISON_COLUMNS)]
+    claims: Annotated[list[Any], Columns(CLAIM_COLUMNS)]
+    published: Annotated[list[Any], Columns(PUBLISHED_COLUMNS)]
+    tuning: Tuning | None
+    ranks: Ranks | None
+    phases: Annotated[list[Any], Columns(PHASE_COLUMNS)]
+    front: Annotated[list[Any], Columns(FRONT_COLUMNS)]
+    threats: list[Warned]
+    environments: list[dict[str, Any]]
+    sections: list[SectionData]
+
+
+class _Untitled(GenerateJsonSchema):
+    """Without a title per key, which would only repeat the key."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of the version that this lossbench writes."""
+    found = ReportData.model_json_schema(schema_generator=_Untitled)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "lossbench report"}

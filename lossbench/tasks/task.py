@@ -1,0 +1,38 @@
+"""What every task has: a way to evaluate a trained network, and the metrics that a report leads with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lossbench.data.dataset import Dataset, Split
+from lossbench.metrics import Evaluation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Network(Protocol):
+    """A trained network in evaluation mode, as a task sees it."""
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The class weights of its loss (C×M), where it has them."""
+
+    def features(self, split: Split) -> Tensor:
+        """The features of a split (N×M)."""
+
+    def predicted(self, features: Tensor) -> NDArray[np.int64]:
+        """The class of each row of features."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """`evaluate` judges a network by the test set of a dataset; `headline` are names of metrics."""
+
+    evaluate: Callable[[Network, Dataset], Evaluation]
+    headline: tuple[str, ...]

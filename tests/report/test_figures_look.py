@@ -1,0 +1,249 @@
+"""Figures apply or are left out, look the same everywhere and every time, and stay on their canvas."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kit.pictures import LONG, TWENTY, each_figure, hashes, made, results_of, study, with_features
+
+from lossbench.analysis.results import Results
+from lossbench.core.format import Claim
+from lossbench.core.model import Record
+from lossbench.report import figures
+from lossbench.report.figures.style import BASELINE_COLOUR, PALETTE, Drawing, looks
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return study()
+
+
+@pytest.fixture(scope="module")
+def drawings(results) -> dict[str, Drawing]:
+    return {drawing.name: drawing for drawing in each_figure(results)}
+
+
+def test_figures_that_do_not_apply_are_none(results):
+    without = results_of(made("one", "digits", ["softmax", "center"], seeds=1, evaluations=False))
+    none = {each.__name__: each(without, "one") for group in figures.EACH.values() for each in group}
+    none |= {whole.__name__: whole(without) for group in figures.WHOLE.values() for whole in group}
+    drawn = {name for name, drawing in none.items() if drawing}
+    assert drawn == {"angles_by_class", "memory_bars", "learning_curves"}
+    assert figures.width_curve(results, "losses") is None
+    assert figures.classes_curve(results, "width") is None
+    assert figures.feature_scatter(results, "losses") is None  # width 64
+    four = results_of(*(made(name, name, LONG, seeds=2) for name in "abcd"))
+    assert figures.critical_difference_diagram(four) is None  # four datasets prove nothing
+
+
+def test_a_run_with_nothing_finished_has_no_figure():
+    group = made("one", "digits", LONG, seeds=2, timing=5)
+    assert not list(each_figure(results_of([(cell, Record(cell, "failed", error="x")) for cell, _ in group])))
+    empty = results_of(group)
+    nothing = Results(empty.outline, empty.runs, empty.cells, empty.records.iloc[:0], {})
+    assert not list(each_figure(nothing))
+
+
+def test_every_loss_has_one_look_everywhere(results, drawings):
+    look = looks(results.labels)
+    seen = set()
+    for drawing in drawings.values():
+        for ax in drawing.canvas.axes:
+            lines = [*ax.lines, *(made.lines[0] for made in ax.containers if hasattr(made, "has_xerr"))]
+            owners = {id(made.lines[0]): made.get_label() for made in ax.containers if hasattr(made, "has_xerr")}
+            for line in lines:
+                owner = owners.get(id(line), line.get_label())
+                if owner in look:
+                    seen.add(drawing.name.partition("-")[0])
+                    assert line.get_color() == look[owner].colour, (drawing.name, owner)
+    assert seen >= {
+        "differences",
+        "step",
+        "seeds",
+        "ranks",
+        "width",
+        "classes",
+        "learning",
+        "angles",
+        "memory",
+        "pareto",
+    }
+
+
+def test_twenty_losses_look_different():
+    look = looks(TWENTY)
+    assert look["softmax"].colour == BASELINE_COLOUR
+    assert len({(one.colour, one.marker) for one in look.values()}) == 20
+    assert len({(one.colour, str(one.dash)) for one in look.values()}) == 20
+    assert looks(TWENTY[:4]) == {label: look[label] for label in TWENTY[:4]}
+
+
+# Machado, Oliveira & Fernandes 2009, severity 1, on linear RGB.
+SIGHT = {
+    "normal": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+
+
+def linear(colour: str) -> np.ndarray:
+    value = np.array([int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)])
+    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    xyz = TO_XYZ @ np.clip(rgb, 0, 1) / [0.95047, 1, 1.08883]
+    f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_colours_differ_for_every_kind_of_colour_vision(sight):
+    seen = {c: lab(SIGHT[sight] @ linear(c)) for c in (BASELINE_COLOUR, *PALETTE)}
+    apart = {(a, b): np.linalg.norm(seen[a] - seen[b]) for a, b in itertools.combinations(seen, 2)}
+    assert min(apart.values()) > 14, min(apart, key=apart.get)  # 2.3 is just noticeable
+
+
+def test_colours_stand_out_on_their_card():
+    for colour in PALETTE:
+        assert 1.05 / (TO_XYZ[1] @ linear(colour) + 0.05) > 2
+
+
+@pytest.mark.parametrize("labels", [LONG, TWENTY], ids=["few losses", "twenty losses"])
+def test_nothing_is_drawn_outside_the_canvas(labels, drawings):
+    shown = drawings.values()
+    if labels is TWENTY:
+        shown = each_figure(results_of(made("losses", "fashion_mnist", labels, seeds=3, timing=5)))
+    for drawing in shown:
+        box = drawing.canvas.get_tightbbox()
+        assert box.x0 >= 0 and box.y0 >= 0, drawing.name
+        assert box.x1 <= drawing.width and box.y1 <= drawing.height, drawing.name
+
+
+def test_names_do_not_overlap(drawings):
+    """Neither those along an axis nor those of a critical-difference diagram."""
+    twenty = results_of(*(made(name, name, TWENTY, seeds=1, evaluations=False) for name in "abcde"))
+    ranked = {"ranks of twenty": figures.critical_difference_diagram(twenty)}
+    for name, drawing in {**drawings, **ranked}.items():
+        for ax in drawing.canvas.axes:
+            groups = [ax.get_yticklabels()] if ax.get_visible() else []
+            groups += [[text for text in ax.texts if text.get_text().strip()]] if name.startswith("ranks") else []
+            for group in groups:
+                boxes = [text.get_window_extent() for text in group if text.get_text()]
+                for one, other in itertools.combinations(boxes, 2):
+                    assert not one.shrunk(0.98, 0.9).overlaps(other.shrunk(0.98, 0.9)), name
+
+
+OPTIONS = ",".join(f"option_number_{number}={number}.25" for number in range(6))
+# 110 letters or more each: two that differ in the middle alone, one without a place to break, controls and dollars.
+ENDLESS = [
+    "baseline_" + "x" * 101,
+    f"loss[alpha=1.0,{OPTIONS},beta=1.0]",
+    f"loss[alpha=1.0,{OPTIONS.replace('3.25', '3.75')},beta=1.0]",
+    f"w_softmax[$\\frac{{$=1,{OPTIONS}]",
+    f"center[note=\x1b[31m red\nand\tmore,{OPTIONS}]",
+]
+
+
+@pytest.fixture(scope="module")
+def endless() -> list[Drawing]:
+    """Every kind of figure of losses, datasets and statements with endless names."""
+    long_set = f"folder[path=/data/{'d' * 100}]"
+    claims = [
+        Claim(
+            text=f"{index}",
+            statement=f"{'W' * 110} $\\frac{{$ \x1b[31m",
+            experiment="losses",
+            better=label,
+            than=ENDLESS[0],
+        )
+        for index, label in enumerate(ENDLESS[1:])
+    ]
+    found = results_of(
+        made("losses", long_set, ENDLESS, seeds=10, timing=12),
+        made("width", "digits", ENDLESS[:3], widths=(2, "min")),
+        made("classes", "glyphs", ENDLESS[:3], widths=("min", 64), classes=(10, 50)),
+        *(made(name, name, ENDLESS[:3], seeds=3) for name in ("mnist", "fashion_mnist", "cifar10")),
+        claims=claims,
+    )
+    found = with_features(replace(found, outline=replace(found.outline, baseline=ENDLESS[0])))
+    return list(each_figure(found))
+
+
+def test_endless_names_are_shortened_and_nothing_overlaps_or_leaves_the_canvas(endless):
+    kinds = {drawing.name.partition("-")[0] for drawing in endless}
+    assert len(kinds) >= 13
+    for drawing in endless:
+        box = drawing.canvas.get_tightbbox()
+        assert box.x0 >= 0 and box.y0 >= 0, drawing.name
+        assert box.x1 <= drawing.width and box.y1 <= drawing.height, drawing.name
+        for ax in (ax for ax in drawing.canvas.axes if ax.get_visible()):
+            inside = ax.get_position()
+            assert inside.width * drawing.width > 0.9, drawing.name  # there is room left for what is drawn
+            texts = [text for text in ax.get_yticklabels() if text.get_text()]
+            texts += [text for text in ax.texts if text.get_text().strip()] if drawing.name.startswith("ranks") else []
+            for one, other in itertools.combinations([text.get_window_extent() for text in texts], 2):
+                assert not one.shrunk(0.98, 0.9).overlaps(other.shrunk(0.98, 0.9)), drawing.name
+
+
+def test_endless_names_stay_apart_and_without_control_characters(endless):
+    forest = next(drawing for drawing in endless if drawing.name == "differences")
+    names = [text.get_text() for text in forest.canvas.axes[0].get_yticklabels()]
+    assert len(set(names)) == len(ENDLESS) - 1
+    assert all(len(name) <= 48 and name.isprintable() for name in names)
+    assert names[0].startswith("loss[alpha=1.0,") and names[0].endswith("beta=1.0]")
+    for drawing in endless:
+        xml.etree.ElementTree.fromstring(drawing.svg)
+        assert "\x1b" not in drawing.svg
+
+
+def test_all_panels_of_a_shared_axis_show_their_points():
+    drawing = figures.classes_curve(
+        results_of(made("classes", "glyphs", LONG[:3], widths=("min", 64), classes=(10, 50))), "classes"
+    )
+    for ax in drawing.canvas.axes[:2]:
+        low, high = ax.get_ylim()
+        heights = [value for line in ax.lines for value in line.get_ydata()]
+        assert low <= min(heights) <= max(heights) <= high
+
+
+def test_another_process_with_other_hashes_writes_the_same_bytes():
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from kit.pictures import hashes; print(hashes())"
+    command = [sys.executable, "-c", script, str(Path(__file__).parents[1])]
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout.strip() == str(hashes())
+
+
+def test_figures_have_the_same_bytes_when_drawn_again(results, drawings):
+    again = [
+        *(figures.critical_difference_diagram(results), figures.seed_dots(results, "losses")),
+        *(figures.width_curve(results, "width"), figures.memory_bars(results, "losses")),
+    ]
+    for drawing in again:
+        assert drawing.svg == drawings[drawing.name].svg, drawing.name
+
+
+def test_text_stays_text_and_no_file_has_a_date(drawings):
+    drawing = drawings["step-time"]
+    assert ">w_softmax[alpha=1.0]<" in drawing.svg
+    assert "Verdana, sans-serif" in drawing.svg
+    assert "<dc:date>" not in drawing.svg
+    pdf = drawing.saved("pdf")
+    assert pdf.startswith(b"%PDF")
+    assert b"CreationDate" not in pdf
+    assert drawing.saved("png").startswith(b"\x89PNG")
+    block = drawing.block()
+    assert (block.name, block.svg, block.caption) == ("step-time", drawing.svg, drawing.caption)
