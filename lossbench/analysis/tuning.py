@@ -24,7 +24,8 @@ def tuned(data: RunData) -> pd.DataFrame:
     budget = data.outline.tuning
     if budget is None:
         return pd.DataFrame(columns=TUNING_COLUMNS)
-    records = data.records.set_index("key")[["status", "cause", "accuracy"]].to_dict("index")
+    once = data.records.drop_duplicates("key")  # two experiments may share a cell
+    records = once.set_index("key")[["status", "cause", "accuracy"]].to_dict("index")
     trials = tried(data.cells, records)
     planned = dict.fromkeys((cell.point, cell.loss.label) for cell in data.cells if cell.kind == "train")
     rows = []

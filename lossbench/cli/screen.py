@@ -78,6 +78,7 @@ STYLES = {
 def show_plan(job: Job, out: str | None) -> list[Cell]:
     """The grid of every experiment, what is done, what warm starts save; the cells that are left or will follow."""
     from lossbench.core.model import SCORED
+    from lossbench.plan.cells import training_steps
     from lossbench.store.records import Store
 
     if opening := job.opening():
@@ -87,44 +88,26 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     records, _ = store.scan()
     job = job.tuned(records)
     chosen = {cell.key for cell in job.chosen}
-    kinds = ("train", "warm", "timing", *(["trial"] if any(cell.kind == "trial" for cell in job.cells) else []))
+    kinds = {"cells": "train", "warm starts": "warm", "timing": "timing"}
+    if any(cell.kind == "trial" for cell in job.cells):
+        kinds["trials"] = "trial"
+    columns = ["experiment", "dataset", "backbone", "widths", "losses", "seeds", *kinds, "done"]
     rows = []
     for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
         mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
+        if not mine:
+            continue
         trained = [cell for cell in mine if cell.kind == "train"]
-        if mine:
-            rows.append(
-                [
-                    experiment,
-                    _datasets(mine),
-                    mine[0].backbone.label,
-                    ", ".join(map(str, dict.fromkeys(cell.width for cell in mine))),
-                    str(len({cell.loss.label for cell in trained})),
-                    str(len({cell.seed for cell in trained})),
-                    *(str(sum(cell.kind == kind for cell in mine)) for kind in kinds),
-                    str(sum(cell.key in records for cell in mine)),
-                ]
-            )
-    columns = [
-        "experiment",
-        "dataset",
-        "backbone",
-        "widths",
-        "losses",
-        "seeds",
-        "cells",
-        "warm starts",
-        "timing",
-        *(["trials"] if "trial" in kinds else []),
-        "done",
-    ]
+        row = [experiment, _datasets(mine), mine[0].backbone.label]
+        row.append(", ".join(map(str, dict.fromkeys(cell.width for cell in mine))))
+        counts = [len({cell.loss.label for cell in trained}), len({cell.seed for cell in trained})]
+        counts += [sum(cell.kind == kind for cell in mine) for kind in kinds.values()]
+        rows.append([*row, *map(str, counts), str(sum(cell.key in records for cell in mine))])
     console().print(table_of(columns, rows, left=columns[:3], title=info.title))
     todo = [cell for cell in job.chosen if cell.key not in records]
-    steps = sum(cell.schedule.steps for cell in todo if cell.kind != "timing")
-    echo(f"{len(todo)} of {len(job.chosen)} cells to train, {steps:,} steps, in {store.root}")
-    following = job.following()
-    if following:
-        more = sum(cell.schedule.steps for cell in following)
+    echo(f"{len(todo)} of {len(job.chosen)} cells to train, {training_steps(todo):,} steps, in {store.root}")
+    if following := job.following():
+        more = training_steps(following)
         names = ", ".join(dict.fromkeys(cell.experiment for cell in following))
         echo(
             f"then {len(following)} tuned cells, at most {more:,} steps ({names}), with the settings of the best trials"

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from lossbench.core import plain
@@ -382,38 +382,17 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """The contents of record.json."""
         cell = self.cell
-        return {
-            "key": cell.key,
-            "status": self.status,
-            "error": self.error,
-            "cause": self.cause,
-            "label": cell.label,
-            "cell": cell.summary(),
-            "correct": self.correct,
-            "total": self.total,
-            "accuracy": self.accuracy,
-            "seconds": dict(self.seconds),
-            "bytes": dict(self.bytes),
-            "angles": dict(self.angles),
-            "geometry": dict(self.geometry),
-            "verification": dict(self.verification),
-            "metrics": dict(self.metrics),
-            "curve": [dict(point) for point in self.curve],
-            "rounds": dict(self.rounds),
-            "features": self.features,
-            "timing": dict(self.timing),
-            "flags": list(self.flags),
-            "digest": self.digest,
-            "environment": dict(self.environment),
-            "plan": cell.to_json(),
-        }
+        named = {"key": cell.key, "status": self.status, "label": cell.label, "cell": cell.summary()}
+        results = {name.name: getattr(self, name.name) for name in fields(self) if name.name != "cell"}
+        lists = {"curve": list(self.curve), "flags": list(self.flags)}
+        return named | results | lists | {"accuracy": self.accuracy, "plan": cell.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
-        names = ("status", "error", "correct", "total", "seconds", "bytes", "angles", "geometry", "verification")
-        fields = {name: data[name] for name in (*names, "features", "rounds", "timing", "environment", "digest")}
-        fields |= {"cause": data.get("cause"), "metrics": data.get("metrics", {})}  # older records have none
-        return cls(cell=Cell.from_json(data["plan"]), curve=tuple(data["curve"]), flags=tuple(data["flags"]), **fields)
+        data = {"cause": None, "metrics": {}, **data}  # older records have none
+        results = {name.name: data[name.name] for name in fields(cls) if name.name != "cell"}
+        results |= {"curve": tuple(data["curve"]), "flags": tuple(data["flags"])}
+        return cls(cell=Cell.from_json(data["plan"]), **results)
 
 
 def result(record: Mapping[str, Any]) -> dict[str, Any]:

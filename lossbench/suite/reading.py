@@ -143,9 +143,6 @@ class _Reader:
         """Every experiment of one profile."""
         overlay = self.file.profile.get(profile, Profile()) if profile else Profile()
         names = [str(raw.get("name", index)) for index, raw in enumerate(self.file.experiment)]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                raise self.fail(["experiment", index], f"two experiments are named '{name}'; rename one")
         for place, mentioned in (("skip", overlay.skip), ("experiment", list(overlay.experiment))):
             for name in mentioned:
                 if name not in names:

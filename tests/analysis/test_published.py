@@ -146,9 +146,7 @@ def test_a_table_may_belong_to_one_number_of_classes(read_suite):
     suite = read_suite(ks + f"published = [{tables}]\n")
     found = analysed(suite, lambda cell: Truth(90 + common(cell.seed))).published
     assert sorted(zip(found["classes"], found["published"], strict=True)) == [(4, 84.0), (6, 86.0)]
-    with pytest.raises(
-        SuiteError, match=r"published\[0\].classes: 5 is not among the experiment's 'classes'; known: 4, 6"
-    ):
+    with pytest.raises(SuiteError, match=r"published\[0\].classes: 5 is not among .*; known: 4, 6"):
         read_suite(ks + "published = [{ classes = 5, values = { softmax = 1.0 } }]\n")
     with pytest.raises(SuiteError, match=r"published\[1\].values: .*no cell produces 'center'"):
         read_suite(ks + "published = [{ values = { softmax = 1.0 } }, { values = { center = 1.0 } }]\n")

@@ -29,7 +29,7 @@ def test_a_dict_means_the_same_cells_as_its_file(tmp_path, monkeypatch):
     ("change", "sentence"),
     [
         ({"naem": "x"}, "suite: naem: unknown key 'naem'; did you mean 'name'?"),
-        ({"title": {1, 2}}, "suite: title: is a set; a suite holds text, numbers, true, false, lists and tables"),
+        ({"title": {1, 2}}, "suite: title: is a set; a suite may contain text, numbers, true, false, lists and tables"),
         ({"experiment": []}, "suite: experiment: must be a list of at least one item"),
     ],
 )

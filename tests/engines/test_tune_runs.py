@@ -79,7 +79,7 @@ def test_the_report_says_what_the_records_say(whole):
         assert used == {float(row["lr"])}
     summary = (folder / "reports/summary.md").read_text()
     section = summary.partition("## Tuning")[2].partition("\n## ")[0]
-    assert "4 trials at every point (2 seeds each" in section
+    assert "4 trials per point (2 seeds each" in section
     assert "20 % of the training images are held out" in section
     assert "alpha 0.1…2 (log)" in section
     assert "lr=" in section

@@ -153,10 +153,10 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_no_suite_can_mean_is_refused_at_once(case, read_suite):
     text, expected = WRONG[case]
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(SuiteError) as refused:
         read_suite(text)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     sentence = str(refused.value)
     assert sentence.startswith("suite.toml") and "\n" not in sentence and len(sentence) < 500
     for part in expected:
@@ -214,10 +214,10 @@ def test_twenty_thousand_cells_are_planned_in_seconds(read_suite):
     alphas = [round(0.01 * number, 2) for number in range(1, 40)]
     text = changed('"w_softmax"]', f'{{ name = "w_softmax", alpha = {alphas} }}]')
     text = text.replace("seeds = 2", "seeds = 100").replace("[8]", "[1, 2, 3, 4, 5]")
-    started = time.perf_counter()
+    started = time.process_time()
     cells = plan(read_suite(text))
     assert len({cell.key for cell in cells}) == 40 * 100 * 5 <= MOST_CELLS
-    assert time.perf_counter() - started < 12  # less than a second on an idle machine
+    assert time.process_time() - started < 12  # less than a second on an idle machine
 
 
 # What a slip of the pen, or another program, may put in the place of any value.
