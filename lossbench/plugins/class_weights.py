@@ -12,7 +12,7 @@ from lossbench.core.errors import nearest
 
 
 def found(loss: nn.Module, path: str | None) -> Tensor | None:
-    """The tensor that the path leads to, as it is stored or, after `.T`, transposed; None if it leads to none."""
+    """The tensor at the path, as stored or, after `.T`, transposed; None if the path leads to no tensor."""
     if path is None:
         return None
     place: object = loss

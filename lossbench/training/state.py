@@ -1,4 +1,4 @@
-"""What is trained: a backbone with a loss on top, built from a cell, and its state as plain tensors."""
+"""The state of a training: a backbone with a loss on top, built from a cell, and its checkpoints as plain tensors."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TrainState:
         }
 
     def fits(self, checkpoint: dict[str, Any]) -> bool:
-        """Whether `restore` would find every tensor that this state has, in its shape and type, and no other."""
+        """Whether a checkpoint has exactly the tensors of this state, in their shapes and types."""
         shapes = {name: tensor.shape for name, tensor in self.named_parameters()}
         kept: dict[str, dict[str, Any]] = checkpoint["optimizer"]
         return (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -14,12 +13,13 @@ import pytest
 from conftest import SMALL
 from synthetic import Truth, write_run
 
-from lossbench.analysis.results import COMPARED, MEANS, analyse
+from lossbench.analysis.accuracy import MEANS
+from lossbench.analysis.results import analyse
 from lossbench.core.errors import PluginError
 from lossbench.core.model import Record
 from lossbench.plan.cells import plan
 from lossbench.plugins import metrics, registry
-from lossbench.plugins.metrics import METRICS, metrics_of
+from lossbench.plugins.metrics import COMPARED, METRICS, metrics_of
 from lossbench.store.records import Store, load_records
 from lossbench.suite.reading import json_schema
 from lossbench.tasks import TASKS
@@ -153,16 +153,6 @@ def test_a_record_without_metrics_gives_the_same_columns(tmp_path, read_suite):
     del data["metrics"]
     assert Record.from_json(data).metrics == {}
     assert len(analyse([tmp_path / "new"]).comparisons) == len(analyse([folder]).comparisons) > 0
-
-
-@pytest.mark.parametrize(
-    ("losses", "step"),
-    [([4, 3, 2, 1.2, 1], 4), ([1, 0.5, 0.1], 3), ([1, 2, 3], None), ([1.0], None), ([], None), ([2, 1, 1.5], 2)],
-)
-def test_a_cell_has_converged_when_its_loss_has_gone_nine_tenths_of_its_way_down(losses, step):
-    curve = [{"step": number, "loss": loss} for number, loss in enumerate(losses, 1)]
-    found = METRICS["steps_to_converge"].measure({"curve": curve})
-    assert (math.isnan(found) and step is None) or found == step
 
 
 def test_scores_are_in_points():

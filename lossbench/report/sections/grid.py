@@ -12,8 +12,9 @@ from lossbench.plugins.metrics import METRICS
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment
+from lossbench.tasks import TASKS
 
-VERIFICATION = {name: METRICS[name].title for name in ("tar@0.01", "eer", "auc")}
+VERIFICATION = {name: METRICS[name].title for name in TASKS["verification"].headline}
 MOST_CLASSES = 10  # with a column of angles each
 
 
