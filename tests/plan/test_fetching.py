@@ -20,7 +20,7 @@ from kit.suites import ANY, NOTE
 from lossbench import api
 from lossbench.core.errors import DataError
 from lossbench.core.files import locked
-from lossbench.data.download import fetch, reach
+from lossbench.data.download import fetch, http
 from lossbench.data.download.sources import SOURCES, File
 from lossbench.plan.job import Job, prepare
 from lossbench.plan.selection import Selection
@@ -96,7 +96,7 @@ def fetched(suite: Path, tmp_path: Path, **options) -> tuple[Job, list[str]]:
 def test_a_name_that_does_not_resolve_and_a_closed_port_answer_at_once():
     files = {"a": File("a", ("http://no-such-host.invalid/x", "http://127.0.0.1:1/x"), 1, "")}
     started = time.monotonic()
-    reasons = reach.unreachable(files, seconds=30)
+    reasons = http.unreachable(files, seconds=30)
     assert time.monotonic() - started < 15
     assert reasons.keys() == {"a"} and "cannot be reached" in reasons["a"]
 
@@ -108,14 +108,14 @@ def test_silent_publishers_take_a_few_seconds_together(server):
         server.bodies["good"] = b"abc"
         files["good"] = File("x", (address, server.address("good")), 3, "")
         started = time.monotonic()
-        reasons = reach.unreachable(files, seconds=1)
+        reasons = http.unreachable(files, seconds=1)
         assert time.monotonic() - started < 4
     assert reasons.keys() == {str(number) for number in range(8)}
     assert all("sent nothing for 1 s" in why for why in reasons.values())
 
 
 def test_a_publisher_that_refuses_is_not_reachable(server):
-    assert "404" in reach.unreachable({"a": File("a", (server.address("none"),), 1, "")})["a"]
+    assert "404" in http.unreachable({"a": File("a", (server.address("none"),), 1, "")})["a"]
 
 
 # Publishers, good and bad
