@@ -252,8 +252,8 @@ def test_a_process_that_was_killed_is_gone_on_from(server, plain, tmp_path):
     assert server.ranges == [None, f"bytes={have}-"]
     assert server.sent[1] == len(BODY) - have
     assert place.read_bytes() == BODY
-    assert told.decode() == f"tiny is available ({tmp_path})\n"
-    assert "set/file.bin: 976.6 KiB, going on at" in lines.decode()
+    assert told.decode() == f"tiny is available in {tmp_path}\n"
+    assert "set/file.bin: 976.6 KiB, resuming at" in lines.decode()
 
 
 def test_a_terminal_gets_a_bar_with_bytes_speed_and_time_left(server, plain, tmp_path):
