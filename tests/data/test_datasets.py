@@ -16,6 +16,7 @@ from lossbench.data import count_classes
 from lossbench.data.pairs import drawn_pairs
 from lossbench.data.readers.faces import TEMPLATE, _similarity, lfw_pairs, lfw_people
 from lossbench.data.sets import casia_webface
+from lossbench.plugins.registry import Registry
 
 
 def load(name, data, **options):
@@ -84,13 +85,14 @@ def test_cifar_is_read_from_the_binary_version(tmp_path, classes):
 
 
 def test_nothing_is_unpickled_anywhere():
-    """Neither by name nor through numpy; torch.load reads only what it knows to be weights."""
+    """Neither by name nor through numpy; torch.load reads only weights. core/apart.py talks to its own processes."""
     from pathlib import Path
 
     package = Path(lossbench.__file__).parent
     for path in [*package.rglob("*.py"), *(package.parent / "backbones").glob("*.py")]:
         text = path.read_text()
-        assert "import pickle" not in text and "allow_pickle=True" not in text, path
+        assert "import pickle" not in text or path == package / "core" / "apart.py"
+        assert "allow_pickle=True" not in text, path
         assert text.count("torch.load(") == text.count("weights_only=True"), path
 
 
@@ -102,7 +104,7 @@ def test_a_tree_of_class_folders_is_split_by_every_fifth_picture(tmp_path):
     assert (found.classes, len(found.train), len(found.test)) == (2, 16, 4)
     assert sorted(found.test.images[:, 0, 0, 0]) == [14, 19, 204, 209]
     assert (found.train.images[found.train.labels == 0] < 100).all()  # classes in the order of their names
-    assert count_classes("folder", {"path": "pets"}, lossbench.api.Registry(), tmp_path) == 2
+    assert count_classes("folder", {"path": "pets"}, Registry(), tmp_path) == 2
     gray = load("folder", tmp_path, path="pets", gray=True, size=5)
     assert gray.train.images.shape == (16, 5, 5, 1)
 

@@ -252,8 +252,8 @@ def test_a_process_that_was_killed_is_gone_on_from(server, plain, tmp_path):
     assert server.ranges == [None, f"bytes={have}-"]
     assert server.sent[1] == len(BODY) - have
     assert place.read_bytes() == BODY
-    assert told.decode() == f"tiny is here ({tmp_path})\n"
-    assert "set/file.bin: 976.6 KiB, going on at" in lines.decode()
+    assert told.decode() == f"tiny is available in {tmp_path}\n"
+    assert "set/file.bin: 976.6 KiB, resuming at" in lines.decode()
 
 
 def test_a_terminal_gets_a_bar_with_bytes_speed_and_time_left(server, plain, tmp_path):
@@ -275,7 +275,7 @@ def test_a_terminal_gets_a_bar_with_bytes_speed_and_time_left(server, plain, tmp
     assert running.wait() == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.decode())
     assert re.search(r"set/file.bin ━+.* \d+\.\d/976\.6 KiB +\d+(\.\d)? [kM]B/s 0:00:0\d", text), text
-    assert "tiny is here" in text
+    assert "tiny is available" in text
 
 
 def test_two_at_a_time_do_not_write_the_same_part(server, plain, tmp_path):

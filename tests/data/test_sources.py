@@ -185,8 +185,8 @@ def test_get_says_of_sets_that_need_no_fetching_why(tmp_path):
     told = invoke("data", "get", "digits", "glyphs", "--data", tmp_path / "data")
     assert told.returncode == 0
     assert told.stdout.splitlines() == [
-        f"digits is here: {sources.DIGITS.instructions}",
-        f"glyphs is here: {sources.GLYPHS.instructions}",
+        f"digits is available: {sources.DIGITS.instructions}",
+        f"glyphs is available: {sources.GLYPHS.instructions}",
     ]
     assert list(tmp_path.iterdir()) == []
 
@@ -242,4 +242,4 @@ def test_verify_tells_right_from_wrong_and_missing(server, tmp_path, monkeypatch
 def test_verify_of_an_empty_folder_says_so(tmp_path):
     told = invoke("data", "verify", "--data", tmp_path / "data")
     assert told.returncode == 0
-    assert told.stdout.startswith("no dataset is in ")
+    assert told.stdout.startswith("no dataset in ")

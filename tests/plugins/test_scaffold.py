@@ -31,6 +31,7 @@ def test_a_new_loss_is_found_beside_the_built_in_ones_and_trains(tmp_path):
 
 SUITE = """
 name = "new"
+baseline = "my_loss"
 [[experiment]]
 name = "new"
 dataset = { name = "my_dataset", noise = 0.2 }
