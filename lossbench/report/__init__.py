@@ -48,9 +48,7 @@ def check_folder(out: str | os.PathLike[str]) -> None:
             if (out / name).is_dir():
                 raise IsADirectoryError(errno.EISDIR, f"{name} is a directory")
     except OSError as error:
-        raise StoreError(
-            f"{out}: no report can be written there ({error.strerror}); choose another folder"
-        ) from error
+        raise StoreError(f"{out}: no report can be written there ({error.strerror}); choose another folder") from error
 
 
 def write(
