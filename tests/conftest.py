@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +44,7 @@ LONGEST = (
     "test_kills",
     "test_resume",
     "test_docs_run",
-    "test_engine",
+    "test_ends",
     "test_cli",
     "test_html",
 )
@@ -58,6 +58,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def registry() -> Registry:
     return Registry()
+
+
+@pytest.fixture(scope="session")
+def kept_servers() -> Iterator[None]:
+    """From here on `api.run` in this process forks its cells from servers that stay up: torch is loaded only once."""
+    from kit.servers import KeptServers
+
+    from lossbench import api
+
+    kept = KeptServers(Registry())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "Servers", kept)
+        yield
+    kept.end()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
-"""What geometry says about the width of the FC layer.
+"""The minimum width of the FC layer.
 
-C unit vectors whose pairwise angles are all equal and as wide as possible form a simplex: their inner products are
-−1/(C−1), and they need C−1 dimensions. Hence the minimum width M_min = C − 1 of Li & Wang.
+C unit vectors with equal pairwise angles, as wide as possible, form a simplex: their inner products are −1/(C−1), and
+they need C−1 dimensions. Hence the minimum width M_min = C − 1 of Li & Wang.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 
 
 def minimum_width(classes: int) -> int:
-    """M_min: the least FC width at which `classes` class weights can stand at equal angles."""
+    """M_min: the smallest FC width at which `classes` class weights can all be at equal angles."""
     if classes < 2:
         raise ValueError(f"classes must be at least 2, got {classes}")
     return classes - 1

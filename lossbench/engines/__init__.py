@@ -28,7 +28,7 @@ ENGINES = {
 def create(name: str, resources: Resources) -> Engine:
     """An engine by name, not yet started."""
     if name not in ENGINES:
-        raise LossbenchError(f"there is no engine '{name}'; {nearest(name, ENGINES)}")
+        raise LossbenchError(f"unknown engine '{name}'; {nearest(name, ENGINES)}")
     engine: Engine = getattr(importlib.import_module(ENGINES[name].module), ENGINES[name].name)(resources)
     return engine
 

@@ -41,7 +41,7 @@ def serve(modules: list[str]) -> None:
 
     for module in modules:
         say(importing=module)
-        with contextlib.suppress(Exception, SystemExit):  # whoever needs it will say so in the cell's own log
+        with contextlib.suppress(Exception, SystemExit):  # the cell that needs it fails with the error in its own log
             importlib.import_module(module)
     gc.collect()
     gc.freeze()  # keeps the children's garbage collectors off the shared pages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kit.simplex import simplex
 
 from lossbench.core.geometry import minimum_width, simplex_angle
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 from conftest import SMALL, alive, write_loss
 from kit.ends import CALM, ENDS, ENVIRONMENT, PLUGIN
 from kit.runs import by_label, hiding, pids, processes_of, ran, records, wait_until, write_suite
 
+from lossbench import api
+from lossbench.cli.commands import cli
 from lossbench.core import errors
+from lossbench.core.errors import LossbenchError
 from lossbench.engines import server
 
 CHILD = "import time; held = bytearray(600 * 2**20); time.sleep(30)"
@@ -156,38 +161,45 @@ def test_a_network_that_predicts_one_class_is_done_but_flagged(run):
     assert "collapses" in summary and "predict one class only" in summary
 
 
-def test_logs_shows_what_a_cell_printed(run):
+def test_logs_shows_what_a_cell_printed(run, monkeypatch):
+    monkeypatch.chdir(run.folder)
+
+    def shown(*arguments: str) -> str:
+        return CliRunner().invoke(cli, ["logs", *arguments], catch_exceptions=False).output
+
     key = run.records["talks"]["key"]
-    found = ran(run.folder, "logs", key[:8])
-    assert found.returncode == 0 and "this is step 6" in found.stdout and key in found.stdout
-    found = ran(run.folder, "logs", "talks seed=0", "--run", "small")
-    assert "this is step 6" in found.stdout and "seed=0" in found.stdout
-    none = ran(run.folder, "logs", "whisper")
-    assert none.returncode == 2 and "'whisper'" in none.stderr
+    assert "this is step 6" in shown(key[:8]) and key in shown(key[:8])
+    assert "this is step 6" in shown("talks seed=0", "--run", "small")
+    with pytest.raises(LossbenchError, match="'whisper'"):
+        shown("whisper")
 
 
-def test_retry_failed_trains_what_failed_and_nothing_that_came_to_a_result(run, tmp_path):
+def test_retry_failed_trains_what_failed_and_nothing_that_came_to_a_result(run, tmp_path, monkeypatch, kept_servers):
     """A diverged cell is a result: it would diverge again."""
-    folder = tmp_path / "again"
-    shutil.copytree(run.folder, folder)
-    three = [part for name in ("talks", "turns_nan", "is_moody") for part in ("-l", name)]
-    again = ran(folder, "run", "suite.toml", "--no-report", *three)
-    assert again.returncode == 1 and "0 to train" in again.stderr
+    folder = Path(shutil.copytree(run.folder, tmp_path / "again"))
+    monkeypatch.chdir(folder)
+    trained = []
+    again = partial(
+        api.run,
+        "suite.toml",
+        reports=None,
+        losses=["talks", "turns_nan", "is_moody"],
+        on_start=lambda job, todo: trained.append([cell.label for cell in todo]),
+    )
+    again()
     (folder / "calm").touch()
-    retried = ran(folder, "run", "suite.toml", "--no-report", "--retry-failed", *three)
-    assert "1 to train" in retried.stderr
+    again(retry_failed=True)
+    assert trained == [[], ["is_moody"]]
     after = {record["label"]: record["status"] for record in records(folder / "runs/small").values()}
     assert (after["is_moody"], after["turns_nan"]) == ("done", "diverged")
 
 
-def test_a_folder_whose_name_is_no_unicode_can_be_run_and_reported(tmp_path):
+def test_a_folder_whose_name_is_no_unicode_can_be_run_and_reported(tmp_path, kept_servers):
     folder = tmp_path / os.fsdecode(b"od\xffd")
     folder.mkdir()
     write_loss(folder, "mine", "if len(labels) > 2: raise RuntimeError(__file__)")
-    one = SMALL.replace("seeds = 2", "seeds = 1").replace('"w_softmax"]', '"mine"]')
-    write_suite(folder, one)
-    run = ran(tmp_path, "run", folder / "suite.toml", "--out", folder / "run", "--reports", folder / "reports")
-    assert run.returncode == 1, run.stderr
-    assert "Traceback" not in run.stderr
+    suite = write_suite(folder, SMALL.replace("seeds = 2", "seeds = 1").replace('"w_softmax"]', '"mine"]'))
+    done = api.run(suite, out=folder / "run", reports=folder / "reports")
+    assert len(done.unfinished) == 1
     assert len(records(folder / "run")) == 2
     assert "\\udcff" in (folder / "reports/summary.md").read_text()  # the command that runs it again

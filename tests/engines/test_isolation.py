@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SMALL, alive, write_loss
-from kit.runs import by_label, hiding, pids, ran, started, wait_until, write_suite
+from kit.runs import by_label, hiding, pids, started, wait_until, write_suite
 
 from lossbench import api
 from lossbench.core.errors import LossbenchError
@@ -17,6 +17,8 @@ from lossbench.engines import servers
 from lossbench.engines.servers import Servers
 from lossbench.plugins.registry import Registry
 from lossbench.training import cell as train
+
+pytestmark = pytest.mark.usefixtures("kept_servers")
 
 MINE = SMALL.replace("seeds = 2", "seeds = 1").replace('["softmax", "w_softmax"]', '["mine"]')
 MINE = MINE.replace("title", 'baseline = "mine"\ntitle')
@@ -48,16 +50,16 @@ F.cross_entropy = lambda *given, **more: 3 * original(*given, **more)
 """
 
 
-def test_what_a_library_does_on_import_reaches_no_loss_that_does_not_import_it(tmp_path):
-    environment = library(tmp_path, "meddler", MEDDLES)
+def test_what_a_library_does_on_import_reaches_no_loss_that_does_not_import_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(library(tmp_path, "meddler", MEDDLES)["PYTHONPATH"])
     importing(tmp_path, "mine", "meddler")
     write_loss(tmp_path, "twin", "pass")  # the same loss without the import
     suite = write_suite(tmp_path, MINE.replace('["mine"]', '["mine", "twin"]'))
-    run = ran(tmp_path, "run", suite, "--no-report", env=environment)
-    assert run.returncode == 0, run.stderr
-    job = api.prepare(suite, losses=["twin"])
-    alone = train.run(job.chosen[0], job.registry, job.data).record  # in this process, which has no meddler
-    digests = {label: record["digest"] for label, record in by_label(tmp_path / "runs/small").items()}
+    job = api.prepare(suite)
+    assert not api.run(suite, out=tmp_path / "run", reports=None).unfinished
+    twin = next(cell for cell in job.chosen if cell.label == "twin")
+    alone = train.run(twin, job.registry, job.data).record  # in this process, which has no meddler
+    digests = {label: record["digest"] for label, record in by_label(tmp_path / "run").items()}
     assert digests["twin"] == alone.digest != digests["mine"]
 
 
@@ -81,16 +83,9 @@ def test_a_library_that_hangs_or_dies_on_import_is_named_with_its_plugin(tmp_pat
     assert str(refused.value) == f"{path}: importing 'broken_library' {said}"
 
 
-@pytest.fixture(scope="module")
-def shared():
-    with closing(Servers(Registry())) as opened:
-        yield opened
-
-
-def preflight(shared: Servers, folder: Path, **options) -> list[str]:
-    job = api.prepare(write_suite(folder, MINE))
-    shared.registry = job.registry
-    return shared.preflight(job.chosen, job.data, **options)
+def preflight(folder: Path, text: str = MINE, **options) -> list[str]:
+    job = api.prepare(write_suite(folder, text))
+    return api.Servers(job.registry).preflight(job.chosen, job.data, **options)
 
 
 @pytest.mark.parametrize(
@@ -104,21 +99,28 @@ def preflight(shared: Servers, folder: Path, **options) -> list[str]:
         ("forward", "ctypes.string_at(0)", "ended its process (killed by SIGSEGV)"),
     ],
 )
-def test_a_plugin_that_hangs_or_dies_before_training_is_named(tmp_path, monkeypatch, shared, where, code, said):
+def test_a_plugin_that_hangs_or_dies_before_training_is_named(tmp_path, monkeypatch, where, code, said):
     monkeypatch.setattr(servers, "STEP_SECONDS", 2.0)
     path = write_loss(
         tmp_path, "mine", code if where == "forward" else "pass", constructor=code if where == "constructor" else "pass"
     )
     head = "import ctypes, sys\n" + path.read_text()
     path.write_text(head.replace("class Loss", f"{code}\n\n\nclass Loss", 1) if where == "import" else head)
-    (problem,) = preflight(shared, tmp_path)
+    (problem,) = preflight(tmp_path)
     assert "experiment.digits.losses[0]: loss 'mine'" in problem and said in problem
 
 
-def test_a_slow_plugin_has_as_long_as_a_cell_may_take(tmp_path, monkeypatch, shared):
+def test_a_slow_plugin_has_as_long_as_a_cell_may_take(tmp_path, monkeypatch):
     monkeypatch.setattr(servers, "STEP_SECONDS", 0.5)
     write_loss(tmp_path, "mine", "pass", constructor="time.sleep(1.5)")
-    assert preflight(shared, tmp_path, limit=60) == []
+    assert preflight(tmp_path, limit=60) == []
+
+
+def test_every_trial_is_tried_although_all_have_the_label_of_their_loss(tmp_path):
+    path = write_loss(tmp_path, "mine", "pass", constructor="if level > 1.5: raise ValueError('too high')")
+    path.write_text(path.read_text() + 'RANGES = {"level": (1.6, 2.0)}\n')
+    (problem,) = preflight(tmp_path, MINE + "\n[tune]\ntrials = 2\n")
+    assert problem.endswith("loss 'mine': too high")
 
 
 def test_an_unsound_plugin_ends_the_run_before_anything_is_written(tmp_path):

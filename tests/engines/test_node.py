@@ -57,6 +57,14 @@ def asked(cell: Cell, registry: Registry, **changes) -> tuple[dict, dict]:
     return cell.to_json(), shared
 
 
+def test_the_first_cell_is_not_charged_for_loading_torch(tmp_path):
+    write_loss(tmp_path, "mine", "pass")
+    cell, registry = planned(tmp_path, ONE)
+    node._servers.close()  # no other test has started one yet, if they run in this order
+    _, message = node.work(*asked(cell, registry, timeout=2.0))
+    assert message["record"]["status"] == "done", message["record"]["error"]
+
+
 def test_the_plugin_files_travel_and_nothing_else(tmp_path):
     write_loss(tmp_path, "mine", "pass")
     (tmp_path / "datasets" / "pets").mkdir(parents=True)
@@ -71,7 +79,7 @@ def test_the_plugin_files_travel_and_nothing_else(tmp_path):
     assert len(there.folders) == 2
 
 
-def test_a_cell_comes_to_the_same_as_locally(tmp_path, scratch):
+def test_a_cell_comes_to_the_same_as_locally(tmp_path, scratch, kept_servers):
     write_loss(tmp_path, "mine", "if self.calls == 1: print('hello from', __file__)")
     cell, registry = planned(tmp_path, ONE)
     local = api.run(tmp_path / "suite.toml", out=tmp_path / "local", reports=None)
@@ -106,14 +114,6 @@ def test_limits_are_kept_on_the_node(tmp_path):
     assert (message["record"]["status"], message["record"]["error"]) == ("timeout", "killed after 1 seconds")
 
 
-def test_the_first_cell_is_not_charged_for_loading_torch(tmp_path):
-    write_loss(tmp_path, "mine", "pass")
-    cell, registry = planned(tmp_path, ONE)
-    node._servers.close()
-    _, message = node.work(*asked(cell, registry, timeout=2.0))
-    assert message["record"]["status"] == "done", message["record"]["error"]
-
-
 def test_another_attempt_goes_on_from_the_state_that_was_sent(tmp_path):
     write_loss(tmp_path, "mine", "time.sleep(0.03)")
     cell, registry = planned(tmp_path, SLOWLY)
@@ -127,23 +127,6 @@ def test_another_attempt_goes_on_from_the_state_that_was_sent(tmp_path):
     *_, restarted = node.work(*asked(cell, registry), partial=damaged)
     assert restarted["record"]["flags"] == ["restarted"] and "begins anew" in restarted["log"]
     assert result(restarted["record"]) == result(whole["record"])
-
-
-def test_whoever_stops_the_task_stops_the_cell(tmp_path, scratch):
-    marker = tmp_path / "pid"
-    write_loss(
-        tmp_path,
-        "mine",
-        f"if self.calls == 1: open({str(marker)!r}, 'w').write(str(os.getpid()))\n        time.sleep(0.05)",
-    )
-    cell, registry = planned(tmp_path, SLOWLY.replace("steps = 80", "steps = 4000"))
-    messages = node.work(*asked(cell, registry, checkpoint=0.1))
-    assert [set(next(messages)) for _ in range(2)] == [{"started"}, {"partial"}]
-    pid = int(marker.read_text())
-    assert alive(pid)
-    messages.close()
-    assert not alive(pid)
-    assert list(scratch.iterdir()) == []
 
 
 def test_a_machine_with_another_lossbench_torch_or_plugin_is_refused(tmp_path, monkeypatch):
@@ -190,3 +173,20 @@ def test_the_folders_of_the_killed_are_cleared_away_and_those_of_the_living_are_
         kept = {names["young"], names["busy"], scratch / "lossbench-data-x", mine}
         assert set(scratch.iterdir()) == kept
     assert not mine.exists()
+
+
+def test_whoever_stops_the_task_stops_the_cell(tmp_path, scratch):
+    marker = tmp_path / "pid"
+    write_loss(
+        tmp_path,
+        "mine",
+        f"if self.calls == 1: open({str(marker)!r}, 'w').write(str(os.getpid()))\n        time.sleep(0.05)",
+    )
+    cell, registry = planned(tmp_path, SLOWLY.replace("steps = 80", "steps = 4000"))
+    messages = node.work(*asked(cell, registry, checkpoint=0.1))
+    assert [set(next(messages)) for _ in range(2)] == [{"started"}, {"partial"}]
+    pid = int(marker.read_text())
+    assert alive(pid)
+    messages.close()
+    assert not alive(pid)
+    assert list(scratch.iterdir()) == []

@@ -15,6 +15,8 @@ from lossbench.core.model import Record
 from lossbench.plan.cells import plan
 from lossbench.store.records import Store
 
+pytestmark = pytest.mark.usefixtures("kept_servers")
+
 ONE = SMALL.replace("seeds = 2", "seeds = 1")
 MINE = ONE.replace('"w_softmax"]', '"mine"]')
 
@@ -44,7 +46,8 @@ def load(root):
 '''
 
 
-def test_plugins_that_change_the_working_folder_change_nothing_else(tmp_path, lossbench):
+def test_plugins_that_change_the_working_folder_change_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     write_loss(tmp_path, "mine", "os.chdir('/')", constructor="os.chdir(os.path.dirname(os.getcwd()))")
     for kind, name, text in (("backbones", "wanders", BACKBONE), ("datasets", "roams", DATASET)):
         (tmp_path / kind).mkdir()
@@ -52,15 +55,14 @@ def test_plugins_that_change_the_working_folder_change_nothing_else(tmp_path, lo
     text = MINE.replace('dataset = "digits"', 'dataset = "roams"') + "warm_start = { steps = 2 }\n"
     backbone = '{ name = "cnn", channels = 4, depths = [1] }'
     write_suite(tmp_path, text.replace(backbone, '"wanders"') + "timing = { rounds = 3, steps = 1 }\n")
-    ran = lossbench("run", "suite.toml", "--out", "here/run", "--data", "data", "--reports", "here/reports")
-    assert ran.returncode == 0, ran.stderr
+    done = api.run("suite.toml", out="here/run", data="data", reports="here/reports")
+    assert not done.unfinished and done.folder == Path("here/run")
     assert {record["status"] for record in records(tmp_path / "here/run").values()} == {"done"}
     assert len(records(tmp_path / "here/run")) == 4
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("backbones", "data", "datasets", "here", "losses", "suite.toml")
     ]
     # People read the paths that they typed, and a report holds no path of the machine.
-    assert ran.stdout.splitlines()[-1] == "records  here/run"
     assert json.loads((tmp_path / "here/reports/report.json").read_text())["runs"] == ["here/run"]
     for name in ("summary.md", "report.json", "report.html"):
         assert str(tmp_path) not in (tmp_path / "here/reports" / name).read_text()
@@ -102,16 +104,17 @@ def test_a_report_folder_that_cannot_be_written_is_refused_before_anything_train
         api.run("suite.toml", reports=named)
     assert str(refused.value).startswith(f"{named}: no report can be written there (")
     assert not (tmp_path / "runs").exists()
+    if place == "a file":
+        assert not api.run("suite.toml", reports=None).unfinished  # without a report it does not matter
 
 
-def test_a_bad_report_folder_is_one_sentence_and_does_not_matter_without_a_report(tmp_path):
+def test_a_bad_report_folder_is_one_sentence(tmp_path):
     write_suite(tmp_path, ONE)
     (tmp_path / "reports").write_text("mine")
     refused = ran(tmp_path, "run", "suite.toml")
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
     assert refused.stderr.startswith("lossbench: reports: no report can be written there (")
-    assert ran(tmp_path, "run", "suite.toml", "--no-report").returncode == 0
 
 
 def test_trying_the_report_folder_leaves_nothing_there(tmp_path):

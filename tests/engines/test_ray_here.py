@@ -30,7 +30,7 @@ def test_without_ray_the_way_to_it_is_said(tmp_path, monkeypatch):
 
 
 def test_an_engine_that_does_not_exist_is_refused_with_the_nearest_before_anything_else(tmp_path):
-    with pytest.raises(LossbenchError, match="there is no engine 'rye'; did you mean 'ray'"):
+    with pytest.raises(LossbenchError, match="unknown engine 'rye'; did you mean 'ray'"):
         api.run(tmp_path / "no such suite.toml", engine="rye")
 
 

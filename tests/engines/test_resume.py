@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
 from conftest import SMALL
-from kit.runs import processes_of, ran, records, results, started, wait_until, write_suite
+from kit.runs import processes_of, records, results, started, wait_until, write_suite
 
+from lossbench import api
 from lossbench.cli.commands import cli
+from lossbench.core.errors import LossbenchError
 from lossbench.core.model import result
 from lossbench.data import data_folder
 from lossbench.plan.cells import plan
@@ -130,7 +133,7 @@ def test_a_damaged_state_is_not_trusted_and_the_cell_says_so(kept, registry, cap
     assert result(found.record.to_json()) == result(train.run(cell, registry, data_folder()).record.to_json())
 
 
-def test_a_run_that_was_killed_and_its_state_damaged_comes_to_the_same_bits_and_says_so(tmp_path):
+def test_a_run_that_was_killed_and_its_state_damaged_comes_to_the_same_bits_and_says_so(tmp_path, kept_servers):
     text = SMALL.replace("seeds = 2", "seeds = 1").replace("steps = 6", "steps = 1500")
     suite = write_suite(tmp_path, text.replace('losses = ["softmax", "w_softmax"]', 'losses = ["softmax"]'))
     arguments = ["run", suite, "--no-report", "--checkpoint", "0.1s", "--out"]
@@ -145,15 +148,17 @@ def test_a_run_that_was_killed_and_its_state_damaged_comes_to_the_same_bits_and_
     state.write_bytes(content)
     stale = state.with_name(f".{state.name}-99999")
     stale.write_bytes(b"half")
-    resumed = ran(tmp_path, *arguments, "killed", "-q")
-    assert resumed.returncode == 0
-    said = "digits  softmax  M=8 C=10 seed=0: its kept state was damaged, so it was trained from the beginning"
-    assert resumed.stderr == f"lossbench: {said}\n"
+    said: list[str] = []
+    again = partial(api.run, suite, reports=None, notify=said.append)
+    assert not again(out=tmp_path / "killed").unfinished
+    assert said == [
+        "digits  softmax  M=8 C=10 seed=0: its saved state was damaged, so it was trained from the beginning"
+    ]
     (record,) = records(tmp_path / "killed").values()
     assert record["flags"] == ["restarted"]
-    assert "begins anew" in ran(tmp_path, "logs", record["key"], "--run", "killed").stdout
+    assert "begins anew" in Store(tmp_path / "killed").log(record["key"]).read_text()
     assert list((tmp_path / "killed/partial").iterdir()) == []
-    assert ran(tmp_path, *arguments, "whole", "-q").returncode == 0
+    assert not again(out=tmp_path / "whole").unfinished
     assert results(tmp_path / "killed") == results(tmp_path / "whole")
 
 
@@ -196,24 +201,21 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", place], check=True)
 
 
-def test_a_full_disk_is_one_sentence_and_what_is_finished_stays(tmp_path, small_disk):
-    suite = write_suite(tmp_path, SMALL)
-    arguments = ["run", suite, "--no-report", "--out", small_disk / "run"]
-    assert ran(tmp_path, *arguments, "--seed", "0").returncode == 0
+def test_a_full_disk_is_one_sentence_and_what_is_finished_stays(tmp_path, small_disk, kept_servers):
+    run = partial(api.run, write_suite(tmp_path, SMALL), out=small_disk / "run", reports=None)
+    assert not run(seeds=[0]).unfinished
     before = results(small_disk / "run")
     (small_disk / "ballast").write_bytes(bytes(3 * 2**20 - shutil.disk_usage(small_disk).used - 16 * 1024))
-    full = ran(tmp_path, *arguments)
-    assert full.returncode in (1, 2)
-    assert full.stderr.strip().splitlines()[-1].count("No space left on device") == 1
-    assert "Traceback" not in full.stderr
+    with pytest.raises(LossbenchError) as full:
+        run()
+    assert str(full.value).count("No space left on device") == 1
     assert results(small_disk / "run").items() >= before.items()
     (small_disk / "ballast").unlink()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    unwritable = ran(tmp_path, *arguments)
-    assert unwritable.returncode == 2
-    assert "Read-only file system" in unwritable.stderr and "Traceback" not in unwritable.stderr
+    with pytest.raises(LossbenchError, match="Read-only file system"):
+        run()
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
-    assert ran(tmp_path, *arguments).returncode == 0
+    assert not run().unfinished
     assert len(results(small_disk / "run")) == 4
 
 

@@ -205,5 +205,5 @@ def test_an_engine_is_created_by_name_and_an_unknown_name_gets_the_nearest():
     for name in engines.ENGINES:
         engine = engines.create(name, Resources(jobs=3))
         assert all(callable(getattr(engine, part)) for part in ("check", "open", "size", "submit", "events", "cancel"))
-    with pytest.raises(LossbenchError, match="there is no engine 'rye'; did you mean 'ray'"):
+    with pytest.raises(LossbenchError, match="unknown engine 'rye'; did you mean 'ray'"):
         engines.create("rye", Resources())

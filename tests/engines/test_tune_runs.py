@@ -5,23 +5,29 @@ from __future__ import annotations
 import csv
 import json
 import math
+from functools import partial
 
 import pytest
+from click.testing import CliRunner
 from conftest import SMALL, write_loss
 from kit.suites import TUNED, VERIFIED
 from synthetic import Truth, write_run
 
 from lossbench import api
 from lossbench.analysis.results import analyse
+from lossbench.cli.commands import cli
 from lossbench.core.errors import LossbenchError
 from lossbench.data import load_dataset
+from lossbench.engines.preflight import preflight
 from lossbench.plan.cells import unique
 from lossbench.store.merge import merge
 from lossbench.store.records import Store, load_records
 
+pytestmark = pytest.mark.usefixtures("kept_servers")
+
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(kept_servers, tmp_path_factory):
     """A tuned suite, run: its folder, and how the run ended."""
     folder = tmp_path_factory.mktemp("tuned")
     (folder / "suite.toml").write_text(TUNED.replace("steps = 6", "steps = 12"))
@@ -53,7 +59,8 @@ def test_the_report_says_what_the_records_say(whole):
     rows = list(csv.DictReader((folder / "reports/tuning.csv").read_text().splitlines()))
     assert [row["loss"] for row in rows] == ["softmax", "w_softmax", "cosface[s=16.0]"]
     for row in rows:
-        mine = frame[frame["label"] == row["loss"]].set_index("seed")
+        trials = frame[(frame["label"] == row["loss"]) & (frame["kind"] == "trial")]
+        mine = frame[(frame["label"] == row["loss"]) & (frame["kind"] == "train")].set_index("seed")
         default = mine[mine["experiment"] == "digits"]["accuracy"]
         tuned = mine[mine["experiment"] == "digits-tuned"]["accuracy"]
         assert float(row["default"]) == pytest.approx(default.mean())
@@ -64,10 +71,10 @@ def test_the_report_says_what_the_records_say(whole):
         half = 4.302652729911275 * (tuned - default).std(ddof=1) / math.sqrt(3)  # t, two degrees of freedom, 97.5 %
         if row["trial"] != "1":
             assert float(row["high"]) - float(row["delta"]) == pytest.approx(half, rel=0.2, abs=0.1)
-        trials = frame[frame["label"].str.startswith(f"{row['loss']} trial ")].groupby("label")["accuracy"].mean()
-        assert len(trials) == int(row["trials"]) == 4
-        assert float(row["validation"]) == pytest.approx(trials.max())
-        assert trials[f"{row['loss']} trial {row['trial']}"] == trials.max()
+        scores = trials.groupby("trial")["accuracy"].mean()
+        assert len(scores) == int(row["trials"]) == 4
+        assert float(row["validation"]) == pytest.approx(scores.max())
+        assert scores[int(row["trial"])] == scores.max()
         used = {lr[key] for key in mine[mine["experiment"] == "digits-tuned"]["key"]}
         assert used == {float(row["lr"])}
     summary = (folder / "reports/summary.md").read_text()
@@ -124,53 +131,34 @@ def test_a_loss_that_only_fails_is_left_out_with_a_sentence_and_the_others_are_t
     assert "2, 2 failed" in (tmp_path / "reports/summary.md").read_text()
 
 
-def test_what_retried_trials_choose_is_trained_by_the_same_command(tmp_path):
-    mended = tmp_path / "mended"
-    broken = f'if len(labels) > 2 and not os.path.exists("{mended}"): raise RuntimeError("not yet")'
-    path = write_loss(tmp_path, "mine", broken)
-    path.write_text(path.read_text() + 'RANGES = {"level": (0.1, 2.0)}\n')
-    (tmp_path / "suite.toml").write_text(
-        SMALL.replace('"w_softmax"]', '"mine"]') + "\n[tune]\ntrials = 2\nlr = [0.01, 0.1]\n"
-    )
-    api.run(tmp_path / "suite.toml", out=tmp_path / "run", reports=None)
-    mended.touch()
-    assert api.run(tmp_path / "suite.toml", out=tmp_path / "run", reports=None, retry_failed=True).unfinished == []
-    frame = load_records(tmp_path / "run")
-    assert frame[frame["experiment"] == "digits-tuned"].groupby("label").size().to_dict() == {"mine": 2, "softmax": 2}
-
-
-def test_tuning_waits_for_trials_that_were_killed_and_says_so(tmp_path, lossbench):
+def test_tuning_waits_for_trials_that_were_killed_and_says_so(tmp_path):
+    """Once they are retried, the same command trains what they choose."""
     storm = tmp_path / "storm"
-    kill = f'if level_is_tried and os.path.exists("{storm}"): os.kill(os.getpid(), signal.SIGKILL)'
-    path = write_loss(tmp_path, "mine", kill.replace("level_is_tried", "self.level > 1.5"))
-    text = path.read_text().replace("self.calls = 0", "self.calls, self.level = 0, level if features else 0")
     # Only a trial whose level is high is struck, and not in the preflight, which has two examples.
-    path.write_text(
-        text.replace("if self.level", "if len(labels) > 2 and self.level") + 'RANGES = {"level": (1.0, 2.0)}\n'
+    kill = (
+        f'if len(labels) > 2 and self.level > 1.5 and os.path.exists("{storm}"): os.kill(os.getpid(), signal.SIGKILL)'
     )
+    path = write_loss(tmp_path, "mine", kill, constructor="self.level = level if features else 0")
+    path.write_text(path.read_text() + 'RANGES = {"level": (1.0, 2.0)}\n')
     (tmp_path / "suite.toml").write_text(SMALL.replace('"w_softmax"]', '"mine"]') + "\n[tune]\ntrials = 4\n")
+    told: list[str] = []
+    run = partial(api.run, tmp_path / "suite.toml", out=tmp_path / "run", reports=None, notify=told.append)
     storm.touch()
-    struck = lossbench("run", "suite.toml", "--out", "run")
-    assert struck.returncode == 1
+    assert run().unfinished
     frame = load_records(tmp_path / "run")
     lost = frame[frame["status"] != "done"]
-    assert (
-        set(lost["kind"]) == {"trial"} and set(lost["status"]) == {"failed"} and set(lost["cause"]) == {"environment"}
-    )
-    trials = lost["label"].nunique()
+    assert [set(lost[name]) for name in ("kind", "status", "cause")] == [{"trial"}, {"failed"}, {"environment"}]
+    trials = lost["trial"].nunique()
     assert 0 < trials < 4  # some trials finished, and still nothing is chosen
     words = f"{trials} trial{'s were' if trials > 1 else ' was'} killed or ran out of memory, time or disk"
-    said = f"not tuned yet: 1 of 2 losses and points; {words}: run again with"
-    assert f"lossbench: {said} --retry-failed\n" in struck.stderr
+    said = f"not tuned yet: 1 of 2 losses and points; {words}: run again with --retry-failed"
+    assert told == [said]
     assert frame[frame["experiment"] == "digits-tuned"]["label"].unique().tolist() == ["softmax"]
     row = analyse([tmp_path / "run"]).tuning.set_index("loss").loc["mine"]
     assert (row["chosen"], row["failed"], row["left"]) == ("", 0, trials)
     storm.unlink()
-    again = lossbench("run", "suite.toml", "--out", "run", "--no-report")
-    assert again.returncode == 1 and said in again.stderr
-    retried = lossbench("run", "suite.toml", "--out", "run", "--retry-failed")
-    assert retried.returncode == 0, retried.stderr
-    assert "environment" not in retried.stderr
+    assert run().unfinished and told == [said] * 2
+    assert not run(retry_failed=True).unfinished and told == [said] * 2
     frame = load_records(tmp_path / "run")
     assert frame[frame["experiment"] == "digits-tuned"].groupby("label").size().to_dict() == {"mine": 2, "softmax": 2}
 
@@ -198,23 +186,25 @@ def test_verification_is_tuned_on_held_out_classes(tmp_path):
     assert tuning["tuned"].notna().all()
 
 
-def test_the_command_line_plans_what_follows_refuses_shards_and_shows_ranges(tmp_path, lossbench):
+def test_the_command_line_plans_what_follows_refuses_shards_and_shows_ranges(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "suite.toml").write_text(TUNED)
-    planned = lossbench("plan", "suite.toml", "--no-forecast")
-    assert planned.returncode == 0
-    assert "33 of 33 cells to train" in planned.stdout
-    assert "then 9 tuned cells" in planned.stdout
-    assert "then 3 tuned cells" in lossbench("plan", "suite.toml", "--no-forecast", "-l", "w_softmax").stdout
-    refused = lossbench("run", "suite.toml", "--shard", "1/2")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == (
-        "lossbench: --shard: suite.toml has [tune], and tuned cells need all trials of their loss\n"
-    )
-    assert "s: float = 64.0  tuned over 4…64 (log)" in lossbench("info", "loss", "cosface").stdout
+
+    def shown(*arguments: str) -> str:
+        return CliRunner().invoke(cli, arguments, catch_exceptions=False).output
+
+    planned = shown("plan", "suite.toml", "--no-forecast")
+    assert "33 of 33 cells to train" in planned
+    assert "then 9 tuned cells" in planned
+    assert "then 3 tuned cells" in shown("plan", "suite.toml", "--no-forecast", "-l", "w_softmax")
+    assert "s: float = 64.0  tuned over 4…64 (log)" in shown("info", "loss", "cosface")
+    with pytest.raises(LossbenchError) as refused:
+        shown("run", "suite.toml", "--shard", "1/2")
+    assert str(refused.value) == "--shard: suite.toml has [tune], and tuned cells need all trials of their loss"
 
 
 def test_a_range_that_a_loss_refuses_is_found_before_anything_trains(tmp_path):
     (tmp_path / "suite.toml").write_text(TUNED.replace("[0.1, 2.0]", "[-2.0, -0.1]"))
-    with pytest.raises(LossbenchError, match=r"loss 'w_softmax trial \d': alpha must be at least 0"):
-        api.run(tmp_path / "suite.toml", out=tmp_path / "run", reports=None)
-    assert not (tmp_path / "run").exists()
+    job = api.prepare(tmp_path / "suite.toml")
+    problems = preflight(job.chosen, job.registry, job.data, begin=list)
+    assert len(problems) == 3 and all("loss 'w_softmax': alpha must be at least 0" in problem for problem in problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.simplex import simplex
 
 from lossbench.metrics import Evaluation
 from lossbench.metrics._angles import by_class

@@ -8,7 +8,6 @@ own process is a status, as it is locally.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from lossbench.core import files
 from lossbench.core.errors import ClusterLostError, RunError
 from lossbench.core.model import Cell, Record, Status
 from lossbench.engines.protocol import Ended, Engine, Resources, Setting, Started
@@ -174,8 +174,8 @@ class Ray(Engine):
         key = cell.warm_cell().key
         if key not in self._warm:
             folder = self._setting.store.cells / key
-            files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-            self._warm[key] = self._cluster.ray.put(files)
+            content = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+            self._warm[key] = self._cluster.ray.put(content)
             for old in list(self._warm)[:-WARM_STARTS_KEPT]:
                 del self._warm[old]
         return self._warm[key]
@@ -185,6 +185,5 @@ class Ray(Engine):
         path = self._setting.store.partial(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(exist_ok=True)
-            staged = path.with_name(f".{path.name}-{os.getpid()}")
-            staged.write_bytes(state)
-            staged.replace(path)
+            with files.staged(path) as staging:
+                staging.write_bytes(state)

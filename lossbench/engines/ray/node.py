@@ -8,7 +8,6 @@ for the cells to come and ends with the process that started it, however that en
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -20,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from lossbench.core import files
 from lossbench.core.errors import PluginError
 from lossbench.core.model import Cell
 from lossbench.engines import scheduler
@@ -52,11 +52,8 @@ def pack(registry: Registry) -> list[dict[str, bytes]]:
 def unpack(packed: Sequence[Mapping[str, bytes]], into: Path) -> list[Path]:
     """Folders that a Registry reads, with the files of `pack`."""
     folders = [into / str(number) for number in range(len(packed))]
-    for folder, files in zip(folders, packed, strict=True):
-        folder.mkdir(parents=True)
-        for name, content in files.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_bytes(content)
+    for folder, content in zip(folders, packed, strict=True):
+        _write(folder, content)
     return folders
 
 
@@ -119,21 +116,11 @@ def work(
 def _scratch() -> Iterator[Path]:
     """A folder of our own. Processes that were killed left theirs behind, unlocked: these are deleted."""
     for old in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
-        with contextlib.suppress(OSError), _locked(old):
-            if time.time() - old.stat().st_mtime > YOUNG_SECONDS:
+        with contextlib.suppress(OSError), files.locked(old, folder=True) as abandoned:
+            if abandoned and time.time() - old.stat().st_mtime > YOUNG_SECONDS:
                 shutil.rmtree(old, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=SCRATCH) as folder, _locked(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix=SCRATCH) as folder, files.locked(Path(folder), folder=True):
         yield Path(folder).resolve()
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _trained(cell: Cell, registry: Registry, store: Store, shared: Mapping[str, Any]) -> Iterator[Message]:
@@ -209,10 +196,11 @@ def _modified(path: Path) -> int:
         return 0
 
 
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+def _write(folder: Path, content: Mapping[str, bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    for name, data in content.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
 
 
 class _Servers:
