@@ -49,10 +49,9 @@ def test_the_geometry_of_class_weights_is_measured_against_the_simplex():
         found = evaluation(weights)
         return [METRICS[name].measure(found) for name in ("simplex_distance", "weight_angle", "weight_angle_least")]
 
-    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(10, 10)))
-    simplex = np.eye(10) - 0.1  # its columns have equal lengths and equal angles
+    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(9, 9)))
     widest = np.degrees(np.arccos(-1 / 9))
-    assert measured(torch.from_numpy(3 * turned @ simplex).T) == pytest.approx([0, widest, widest], abs=1e-7)
+    assert measured(torch.from_numpy(3 * turned @ simplex(10)).T) == pytest.approx([0, widest, widest], abs=1e-7)
     assert measured(torch.eye(3)) == pytest.approx([0.5, 90, 90])
     assert measured(torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]))[2] == pytest.approx(45)
 
