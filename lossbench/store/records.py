@@ -439,7 +439,7 @@ def _other_plan(version: Any) -> str:
     found = "has no version" if version is None else f"is a plan of version {version!r:.20}"
     return (
         f"{found}, and this lossbench reads version {PLAN_VERSION}; use the lossbench that wrote it, or run the suite "
-        "again with the same --out to write it anew"
+        "again with the same --out to rewrite it"
     )
 
 

@@ -9,7 +9,6 @@ from hashlib import sha256
 import numpy as np
 
 from lossbench.analysis.results import Results
-from lossbench.analysis.series import experiments
 from lossbench.core.format import Claim, Schedule, Timing
 from lossbench.core.model import Cell, Record, Spec, SuiteInfo
 from lossbench.report import figures
@@ -133,7 +132,7 @@ def each_figure(results: Results) -> Iterator[Drawing]:
     for group in figures.WHOLE.values():
         yield from (drawing for whole in group if (drawing := whole(results)))
     for each in (each for group in figures.EACH.values() for each in group):
-        found = (drawing for name in experiments(results) if (drawing := each(results, name)))
+        found = (drawing for name in results.experiments if (drawing := each(results, name)))
         yield from itertools.islice(found, 1)
 
 
