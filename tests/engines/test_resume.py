@@ -133,6 +133,7 @@ def test_a_damaged_state_is_not_trusted_and_the_cell_says_so(kept, registry, cap
     assert result(found.record.to_json()) == result(train.run(cell, registry, data_folder()).record.to_json())
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_and_its_state_damaged_comes_to_the_same_bits_and_says_so(tmp_path, kept_servers):
     text = SMALL.replace("seeds = 2", "seeds = 1").replace("steps = 6", "steps = 1500")
     suite = write_suite(tmp_path, text.replace('losses = ["softmax", "w_softmax"]', 'losses = ["softmax"]'))
