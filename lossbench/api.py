@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -176,7 +176,6 @@ def run(
     )
     said.ready(planned)
     store = Store(out or Path("runs") / planned.suite.info.name)
-    records = _sound_records(store, said.say)
     setting = Setting(
         store,
         planned.registry,
@@ -186,52 +185,93 @@ def run(
         data_given=bool(data),
         notify=said.say,
     )
-
-    def train(job: Job, todo: list[Cell]) -> None:
-        rules = scheduler.Rules(timeout, fail_fast, redo=frozenset(cell.key for cell in todo if cell.key in records))
-        with said.anyway(job), _opened(chosen, job, todo, setting):
-            if said.waits or training_steps(todo) > FORECAST_STEPS:
-                expects = predict(job, [*todo, *job.following()], chosen.size(), setting.servers)
-                said.expected(job, _opening(job, expects))
-            store.prepare(job.suite, job.cells)
-            store.sweep_staging()
-            on_start(job, todo)
-            scheduler.execute(todo, chosen, store, rules, _with_notices(on_event, notify), notify)
-
-    # The defaults, the trials, and the tuned cells that earlier trials decided. Forced trials may decide otherwise.
-    first = planned if force else planned.tuned(records)
-    if todo := _to_do(first.chosen, records, force=force, retry_failed=retry_failed):
-        train(first, todo)
-    else:
-        said.expected(first, "")
-        store.prepare(first.suite, first.cells)
-        on_start(first, [])
-    records, _ = store.scan()
-
-    # The tuned cells that these trials decided.
-    last = planned.tuned(records)
-    for sentence in notices(last.cells, records):
-        notify(sentence)
-    if last.cells != first.cells:
-        known = {cell.key for cell in first.chosen}
-        more = [cell for cell in last.chosen if cell.key not in known and (force or cell.key not in records)]
-        if more and not (fail_fast and _stopped(first.chosen, records)):
-            train(last, more)
-            records, _ = store.scan()
-        else:
-            store.prepare(last.suite, last.cells)
-
+    session = _Session(
+        chosen, setting, said, _with_notices(on_event, notify), on_start, notify, force, retry_failed, fail_fast
+    )
+    trained = session.train(planned)
+    tuned = session.train_tuned(planned, trained)
     report = None
     if reports is not None:
         report = write([store.root], reports, plans=store.prepared and [store.prepared])
-    return _result(store, last, records, report)
+    return session.result(tuned, report)
 
 
-def _result(store: Store, job: Job, records: Mapping[str, Any], report: Report | None) -> RunResult:
-    statuses = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in job.chosen}
-    unfinished = [(cell, statuses[cell.key]) for cell in job.chosen if not finished(cell, statuses[cell.key])]
-    info = job.suite.info
-    return RunResult(store.root, statuses, unfinished, info.missing, report, job.cells, info.note)
+@dataclass
+class _Session:
+    """The training of one run: its cells go to an engine, their records to a store."""
+
+    engine: Engine
+    setting: Setting
+    said: _FirstLine
+    on_event: Callable[[Event], None]
+    on_start: Callable[[Job, list[Cell]], None]
+    notify: Callable[[str], None]
+    force: bool
+    retry_failed: bool
+    fail_fast: bool
+    records: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = self.setting.store
+        self.records = _sound_records(self.store, self.said.say)
+
+    def train(self, planned: Job) -> Job:
+        """Train the defaults, the trials, and the tuned cells that earlier trials decided."""
+        job = planned if self.force else planned.tuned(self.records)  # forced trials may decide otherwise
+        if todo := self._to_do(job.chosen):
+            self._execute(job, todo)
+        else:
+            self.said.expected(job, "")
+            self.store.prepare(job.suite, job.cells)
+            self.on_start(job, [])
+        return job
+
+    def train_tuned(self, planned: Job, trained: Job) -> Job:
+        """Train the tuned cells that the trials of this run decided."""
+        job = planned.tuned(self.records)
+        for sentence in notices(job.cells, self.records):
+            self.notify(sentence)
+        if job.cells == trained.cells:
+            return job
+        known = {cell.key for cell in trained.chosen}
+        more = [cell for cell in job.chosen if cell.key not in known and (self.force or cell.key not in self.records)]
+        if more and not (self.fail_fast and self._unfinished(trained.chosen)):
+            self._execute(job, more)
+        else:
+            self.store.prepare(job.suite, job.cells)
+        return job
+
+    def result(self, job: Job, report: Report | None) -> RunResult:
+        statuses = {cell.key: self._status(cell) for cell in job.chosen}
+        info = job.suite.info
+        unfinished = self._unfinished(job.chosen)
+        return RunResult(self.store.root, statuses, unfinished, info.missing, report, job.cells, info.note)
+
+    def _execute(self, job: Job, todo: list[Cell]) -> None:
+        redo = frozenset(cell.key for cell in todo if cell.key in self.records)
+        rules = scheduler.Rules(self.setting.limits.timeout, self.fail_fast, redo=redo)
+        with self.said.anyway(job), _opened(self.engine, job, todo, self.setting):
+            if self.said.waits or training_steps(todo) > FORECAST_STEPS:
+                expects = predict(job, [*todo, *job.following()], self.engine.size(), self.setting.servers)
+                self.said.expected(job, _opening(job, expects))
+            self.store.prepare(job.suite, job.cells)
+            self.store.sweep_staging()
+            self.on_start(job, todo)
+            scheduler.execute(todo, self.engine, self.store, rules, self.on_event, self.notify)
+        self.records, _ = self.store.scan()
+
+    def _to_do(self, cells: list[Cell]) -> list[Cell]:
+        if self.force:
+            return cells
+        if self.retry_failed:
+            return [cell for cell in cells if self._status(cell) in RETRIED]
+        return [cell for cell in cells if cell.key not in self.records]
+
+    def _status(self, cell: Cell) -> str:
+        return self.records[cell.key]["status"] if cell.key in self.records else "missing"
+
+    def _unfinished(self, cells: list[Cell]) -> list[tuple[Cell, str]]:
+        return [(cell, status) for cell in cells if not finished(cell, status := self._status(cell))]
 
 
 def _sound_records(store: Store, say: Callable[[str], None]) -> dict[str, Any]:
@@ -345,16 +385,3 @@ def _opening(job: Job, expected: Forecast) -> str:
     if expected.seconds > HOUR and (shorter := job.shorter_profiles()):
         told += "; shorter: " + ", ".join(f"--profile {name}" for name in shorter)
     return told
-
-
-def _to_do(cells: list[Cell], records: dict[str, Any], *, force: bool, retry_failed: bool) -> list[Cell]:
-    if force:
-        return cells
-    if retry_failed:
-        return [cell for cell in cells if cell.key in records and records[cell.key]["status"] in RETRIED]
-    return [cell for cell in cells if cell.key not in records]
-
-
-def _stopped(cells: list[Cell], records: Mapping[str, Any]) -> bool:
-    """Whether a cell did not finish, which ends a run with `fail_fast`."""
-    return not all(cell.key in records and finished(cell, records[cell.key]["status"]) for cell in cells)

@@ -1,4 +1,4 @@
-"""A real Chromium for the tests, driven through its DevTools pipe: nothing to install but the browser itself."""
+"""Chromium for the tests, driven through its DevTools pipe; needs nothing but the browser."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS = {
 
 
 class NoBrowserError(Exception):
-    """There is a program of that name, but it is no browser that runs here (a stub, a container without rights)."""
+    """The program exists but does not start as a browser here (a stub, a container without rights)."""
 
 
 class Browser:
@@ -74,7 +74,7 @@ class Browser:
 
     @staticmethod
     def _high(descriptor: int) -> int:
-        """The descriptor under a number that cannot be 3 or 4."""
+        """The same descriptor with a number other than 3 or 4."""
         high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
         os.close(descriptor)
         return high
@@ -93,7 +93,7 @@ class Browser:
     # --- the protocol
 
     def call(self, method: str, timeout: float = 60, **parameters: Any) -> dict[str, Any]:
-        """One command and its answer; events that come before it are noted."""
+        """Send one command and return its answer; events that arrive before it are noted."""
         self._count += 1
         message: dict[str, Any] = {"id": self._count, "method": method, "params": parameters}
         if self._session:
@@ -132,7 +132,7 @@ class Browser:
             case "Page.javascriptDialogOpening":
                 self.alerts.append(found["message"])
 
-    # --- what a reader does
+    # --- reader actions
 
     def open(self, page: Path) -> None:
         self.errors, self.requests, self.alerts = [], [], []
@@ -182,7 +182,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
 
     def scheme(self, name: str) -> None:
-        """What the system wishes: light or dark."""
+        """The colour scheme that the system prefers: light or dark."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
     def picture(self, *, whole: bool = False) -> bytes:

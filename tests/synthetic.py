@@ -1,30 +1,33 @@
-"""Run folders whose every number is known beforehand: records are written, nothing is trained."""
+"""Run folders with known numbers: records are written, nothing is trained."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
+from lossbench.analysis.results import Results
 from lossbench.core.model import Cell, Record, Suite
 from lossbench.core.streams import derive
 from lossbench.plan.cells import plan
-from lossbench.store.records import Store
+from lossbench.store.records import Store, tabulated
 
 ENVIRONMENT = {"fingerprint": "abc", "cpu": "test", "cores": 2}
 
 
 @dataclass
 class Truth:
-    """What one cell came to."""
+    """The result of one cell."""
 
     accuracy: float = 90.0
     angle: float = 40.0
     angle_train: float | None = None
     status: str = "done"
+    error: str = "made up"
     curve: tuple[dict[str, float], ...] = ()
     environment: dict[str, Any] = field(default_factory=lambda: dict(ENVIRONMENT))
     peak: int = 1000
@@ -34,45 +37,36 @@ class Truth:
 
 
 def common(seed: int) -> float:
-    """What a seed does to every loss alike."""
+    """The effect of a seed, equal for every loss."""
     return float(np.random.default_rng(1000 + seed).normal(0, 0.5))
 
 
 def draws(cell: Cell) -> np.random.Generator:
-    """A cell's own randomness; the same whenever it is asked for, whatever else goes into its key."""
+    """The random generator of a cell; independent of what else is in its key."""
     name = f"{cell.kind} {cell.dataset.name} {cell.loss.label} {cell.width} {cell.classes}"
     return np.random.default_rng(derive(cell.seed, name))
 
 
 def noise(cell: Cell, scale: float) -> float:
-    """What is particular to a cell."""
+    """Noise of one cell."""
     return float(draws(cell).normal(0, scale))
 
 
-def write_run(
-    suite: Suite,
-    folder: Path,
-    truth: Callable[[Cell], Truth | None],
-    *,
-    total: int = 10_000,
-    times: dict[str, float] | None = None,
-) -> Path:
-    """A run of the suite in which each cell came to its truth (None: it was not run); `times` are those of losses."""
-    store = Store(folder)
-    cells = plan(suite)
-    store.prepare(suite, cells)
+def records_of(
+    cells: Iterable[Cell], truth: Callable[[Cell], Truth | None], total: int, times: dict[str, float]
+) -> Iterator[tuple[Record, np.ndarray | None]]:
+    """The record of each cell with its correctness bits; `times` are those of losses."""
     for cell in cells:
         if cell.kind == "timing":
-            store.write(timing_record(cell, times or {}))
+            yield timing_record(cell, times), None
             continue
         found = truth(cell)
         if found is None:
             continue
         if found.status != "done":
-            store.write(Record(cell, found.status, error="made up", environment=found.environment))
+            yield Record(cell, found.status, error=found.error, environment=found.environment), None
             continue
-        correct = round(total * found.accuracy / 100)
-        bits = np.arange(total) < correct if found.bits is None else found.bits
+        bits = np.arange(total) < round(total * found.accuracy / 100) if found.bits is None else found.bits
         train = found.angle - 1 if found.angle_train is None else found.angle_train
         record = Record(
             cell,
@@ -86,8 +80,38 @@ def write_run(
             verification=found.verification,
             flags=found.flags,
         )
-        store.write(record, bits)
+        yield record, bits
+
+
+def write_run(
+    suite: Suite,
+    folder: Path,
+    truth: Callable[[Cell], Truth | None],
+    *,
+    total: int = 10_000,
+    times: dict[str, float] | None = None,
+) -> Path:
+    """A run of the suite in which each cell has its true result; None: it was not run."""
+    store = Store(folder)
+    cells = plan(suite)
+    with patch("os.fsync"):  # most of the time, and nothing here outlives a crash
+        store.prepare(suite, cells)
+        for record, bits in records_of(cells, truth, total, times or {}):
+            store.write(record, bits)
     return store.root
+
+
+def analysed(
+    suite: Suite,
+    truth: Callable[[Cell], Truth | None],
+    *,
+    total: int = 10_000,
+    times: dict[str, float] | None = None,
+) -> Results:
+    """The results of such a run without a folder, so without correctness bits."""
+    cells = tuple(plan(suite))
+    records = {record.cell.key: record.to_json() for record, _ in records_of(cells, truth, total, times or {})}
+    return Results(suite.info, ("runs/made-up",), cells, tabulated(cells, records), {})
 
 
 def timing_record(cell: Cell, times: dict[str, float]) -> Record:

@@ -19,18 +19,11 @@ DECISIONS = Path(__file__).with_name("protocol.toml")
 
 # Whatever a cell runs between its plugins and its record. Plugins and the arrays of datasets have digests of their own.
 TRAINING = (
-    "training/cell",
-    "training/state",
-    "plugins/class_weights",
-    "training/batches",
-    "training/evaluation",
-    "training/measure",
-    "training/timing",
-    "tasks/verification",
-    "core/streams",
-    "data/subsets",
-    "data/pairs",
-    "engines/worker",
+    *("core/streams", "data/subsets", "data/pairs", "plugins/class_weights", "engines/worker"),
+    *(f"training/{name}" for name in ("batches", "cell", "checkpoints", "evaluation", "loop", "measure", "recipe")),
+    *(f"training/{name}" for name in ("state", "timing")),
+    *("tasks/classification", "tasks/verification"),
+    *sorted(f"metrics/{path.stem}" for path in (PACKAGE / "metrics").glob("*.py")),
 )
 
 

@@ -68,4 +68,4 @@ def _accuracies(data: RunData, choices: pd.DataFrame) -> NDArray[np.float64]:
     """Seeds × choices, for the seeds that all choices have."""
     found = [data.measured.at("accuracy", Point(row), row["loss"]) for row in choices.to_dict("records")]
     seeds = [seed for seed in found[0] if all(seed in values for values in found)]
-    return np.array([[values[seed] for values in found] for seed in seeds]).reshape(len(seeds), -1)
+    return np.array([[values[seed] for values in found] for seed in seeds]).reshape(len(seeds), len(found))

@@ -107,21 +107,21 @@ def probe(cells: list[Cell], registry: Registry, data: Path, begin: Begin) -> li
         dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
         if cell.device not in meters:
             meters[cell.device] = measure.PeakMemory(cell.device)
-        trainee = build(cell, cell.loss, registry, dataset.in_shape)
+        state = build(cell, cell.loss, registry, dataset.in_shape)
         batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
-        trainee.train()
-        trainee.update(*batches.at(0))
+        state.train()
+        state.update(*batches.at(0))
         measure.synchronise(cell.device)
         started = time.perf_counter()
         steps = 0
         while steps < PROBE_STEPS and (not steps or time.perf_counter() - started < PROBE_SECONDS):
             steps += 1
-            trainee.update(*batches.at(steps))
+            state.update(*batches.at(steps))
         measure.synchronise(cell.device)
         step = (time.perf_counter() - started) / steps
         some = dataset.test.take(np.arange(min(256, len(dataset.test))))
         started = time.perf_counter()
-        features_of(trainee, some)
+        features_of(state, some)
         image = (time.perf_counter() - started) / len(some)
         scored = len(dataset.test) + min(len(dataset.train), 10_000)
         costs.append(

@@ -1,11 +1,8 @@
-"""Which profile of a suite can run here: the first of its `auto` list whose device and data are available. Pure.
+"""Which profile of a suite's `auto` list can run here: the first whose device and data are available. Pure.
 
-- The device: an experiment with `device = "cuda"` needs a GPU; a profile with such an experiment is passed over where
-  there is none.
-- The data: of the experiments that need files (digits and glyphs need none), at least one has them here, or they can be
-  fetched. The others are reported as not run and do not stand in the way. A profile none of whose experiments needs
-  files can always run; one that needs files for some, and has them for none of those, is passed over, even if the rest
-  of it could run: what is left of it is not what it was written for.
+- Device: a profile with an experiment on `device = "cuda"` needs a GPU.
+- Data: of the experiments that need files (digits and glyphs need none), at least one has them or can fetch them; the
+  others are reported as not run. A profile without any experiment that needs files can always run.
 """
 
 from __future__ import annotations
@@ -18,11 +15,11 @@ SHOWN = 3  # names of datasets in a sentence
 
 @dataclass(frozen=True)
 class Needs:
-    """What one profile needs of a machine."""
+    """What one profile needs."""
 
     profile: str
     gpu: bool
-    lacking: Mapping[str, Sequence[str]]  # by experiment, of those that need files: the datasets that are not here
+    lacking: Mapping[str, Sequence[str]]  # missing datasets, by experiment that needs files
 
 
 @dataclass(frozen=True)
@@ -30,22 +27,22 @@ class Situation:
     """What this machine has."""
 
     gpu: bool
-    folder: str  # where data lies, as a person would write it
-    fetch: bool  # whether anything may be fetched
+    folder: str  # the data folder as a user would write it
+    fetch: bool  # whether downloads are allowed
     obtainable: Collection[str]  # datasets that can be fetched
-    failed: Collection[str] = ()  # datasets whose download was tried and failed
+    failed: Collection[str] = ()  # datasets whose download failed
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The profile that was chosen, and why, in words that follow a colon."""
+    """The chosen profile, and why: words that follow a colon."""
 
     profile: str
     why: str
 
 
 def choose(candidates: Sequence[Needs], here: Situation) -> tuple[Choice | None, str]:
-    """The first candidate that can run, or None; and what stands in the way of those before it."""
+    """The first candidate that can run, or None; and why those before it cannot."""
     obstacles: dict[str, None] = {}
     for needs in candidates:
         obstacle = _obstacle(needs, here)
@@ -63,7 +60,7 @@ def _obstacle(needs: Needs, here: Situation) -> str:
     missing = list(dict.fromkeys(name for names in needs.lacking.values() for name in names))
     are = "are" if len(missing) > 1 else "is"
     if not here.fetch:
-        return f"{_listed(missing)} {are} not in {here.folder} (nothing is fetched: --no-fetch)"
+        return f"{_listed(missing)} {are} not in {here.folder} (--no-fetch)"
     if any(name in here.failed for name in missing):
         return f"{_listed(missing)} {are} not in {here.folder} and could not be fetched"
     return f"{_listed(missing)} {are} neither in {here.folder} nor reachable"

@@ -1,4 +1,4 @@
-"""How long a plan will take and how much memory a cell, from the cost of a few real steps. Pure."""
+"""How long cells will take and how much memory each needs, from the cost of a few real steps. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from lossbench.core.model import Cell
 
-START_SECONDS = 0.3  # a process, its data, its record
+START_SECONDS = 0.3  # per cell: its process, data and record
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Wall seconds of all cells together, bytes of the largest one, and how much of it was really measured."""
+    """Wall seconds of all cells, bytes of the largest, and how many kinds of cells were measured."""
 
     seconds: float
     bytes: int
@@ -22,7 +22,7 @@ class Forecast:
 
 
 def kind_of(cell: Cell) -> str:
-    """What decides the cost of a step, the loss apart: losses differ by a few percent of a step."""
+    """What decides the cost of a step; losses are left out, as they differ by a few percent."""
     return (
         f"{cell.dataset.label} {cell.classes} {cell.backbone.label} {cell.width} {cell.schedule.batch} "
         f"{cell.threads} {cell.device} {cell.autocast}"
@@ -30,7 +30,7 @@ def kind_of(cell: Cell) -> str:
 
 
 def kinds(cells: Sequence[Cell]) -> list[Cell]:
-    """One cell of each kind, the widest first: that one has the peak."""
+    """One cell per kind, the widest, which needs most memory, first."""
     found: dict[str, Cell] = {}
     for cell in cells:
         found.setdefault(kind_of(cell), cell)
@@ -38,7 +38,7 @@ def kinds(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def forecast(cells: Sequence[Cell], costs: Sequence[Mapping[str, Any]], jobs: int) -> Forecast:
-    """The cells in `jobs` lanes, timing cells alone after them; a kind without a cost takes the mean of the others."""
+    """`jobs` cells at a time, then the timing cells one by one; a kind without a cost gets the mean of the others."""
     if not costs:
         return Forecast(0.0, 0, 0, len(kinds(cells)))
     known = {cost["kind"]: cost for cost in costs}
@@ -60,10 +60,10 @@ def forecast(cells: Sequence[Cell], costs: Sequence[Mapping[str, Any]], jobs: in
 
 
 def in_words(expected: Forecast) -> str:
-    """`about 12 minutes, up to 310 MiB a cell`."""
+    """`about 12 minutes, up to 310 MiB per cell`."""
     if not expected.measured:
         return "a time that could not be measured"
     for unit, size in (("hours", 3600), ("minutes", 60), ("seconds", 1)):
         if expected.seconds >= 2 * size or size == 1:
-            return f"about {expected.seconds / size:.0f} {unit}, up to {expected.bytes / 2**20:.0f} MiB a cell"
+            return f"about {expected.seconds / size:.0f} {unit}, up to {expected.bytes / 2**20:.0f} MiB per cell"
     raise AssertionError

@@ -1,14 +1,10 @@
-"""Records → tables, figures, Markdown, HTML and files for programs. Layers, each knowing only those before:
+"""Records → tables, figures, Markdown, HTML and files for programs.
 
-    points      where losses are compared, and what was measured there
-    analysis    records + outline → Results: every number that the report states, as data frames
-                (claims, published, tuning, ranks, cost and guards: those parts of it that are a module of their own)
-    sections    Results → Sections of prose, tables and figures; one small function a section
-    series      Results → what the figures draw; figures: Drawings, as SVG, PDF and PNG
-    render      Sections → summary.md; page, drill: report.html; tex: tables/*.tex
-    data        Results → records.csv, comparisons.csv, claims.csv, published.csv, tuning.csv, report.json
+    sections    results → sections of prose, tables and figures; one function per section
+    figures     results → drawings as SVG, PDF and PNG
+    output      sections and results → summary.md, report.html, tables/*.tex, CSV files and report.json
 
-`compare` sets two runs beside each other. To say more, add a section; nothing else changes.
+Every number comes from `analysis`. To say more, add a section; nothing else changes.
 """
 
 from __future__ import annotations
@@ -35,14 +31,14 @@ MAIN_FILES = ("summary.md", "report.html", "report.json")
 
 @dataclass(frozen=True)
 class Report:
-    """A report that was written: what it says, and its files by name."""
+    """A written report: its sections, and its files by name."""
 
     sections: Sequence[Section]
     files: dict[str, Path]
 
 
 def check_folder(out: str | os.PathLike[str]) -> None:
-    """Refuse a folder into which no report can be written, before a run that takes hours; nothing is left there."""
+    """Refuse a folder into which no report can be written before a run that takes hours; leaves nothing behind."""
     out = Path(out)
     nearest = next(folder for folder in (out, *out.parents) if os.path.lexists(folder))
     try:
@@ -82,7 +78,7 @@ def write(
 def differing(
     runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], formats: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The files of a report in `out` that are not what would be written now, and how: `missing` or `differs`."""
+    """The files in `out` that are not what a report would write now, each with `missing` or `differs`."""
     found = {}
     for name, content in rendered(runs, formats)[1].items():
         path = Path(out) / name
@@ -100,27 +96,26 @@ def differing(
 def rendered(
     runs: Sequence[str | os.PathLike[str]], formats: Sequence[str] = (), plans: Sequence[Plan] | None = None
 ) -> tuple[list[Section], dict[str, bytes]]:
-    """What the report of these runs says, and the contents of its files by name."""
+    """The sections of the report of these runs, and the contents of its files by name."""
     from lossbench.analysis.results import analyse
-    from lossbench.report.output import data
-    from lossbench.report.output import latex as tex
-    from lossbench.report.output import markdown as render
+    from lossbench.report.blocks import Figure
+    from lossbench.report.output import data, html, latex, markdown
     from lossbench.report.sections import sections
 
     results = analyse(runs, plans)
     parts = sections(results)
     files: dict[str, bytes] = {
-        "summary.md": _encoded(render.markdown(results, parts)),
-        "report.html": _encoded(render.html(results, parts)),
+        "summary.md": _encoded(markdown.markdown(results, parts)),
+        "report.html": _encoded(html.html(results, parts)),
         **data.files(results, parts),
     }
-    for figure in render.figures(parts):
+    for figure in (block for part in parts for block in part.blocks if isinstance(block, Figure)):
         files[f"figures/{figure.name}.svg"] = figure.svg.encode()
         files |= {f"figures/{figure.name}.{kind}": figure.saved(kind) for kind in formats if figure.saved}
-    files |= {f"tables/{name}": _encoded(text) for name, text in tex.documents(parts).items()}
+    files |= {f"tables/{name}": _encoded(text) for name, text in latex.documents(parts).items()}
     return parts, files
 
 
 def _encoded(text: str) -> bytes:
-    """UTF-8, also of what is none, such as the names of files in another encoding."""
+    """UTF-8; what cannot be encoded, such as file names in another encoding, is escaped."""
     return text.encode(errors="backslashreplace")

@@ -8,33 +8,10 @@ import numpy as np
 import pytest
 import scipy.stats
 from conftest import SMALL
-from synthetic import Truth, common, noise, write_run
+from kit.claims import GRID, claim, truth
+from synthetic import Truth, analysed
 
-from lossbench.analysis.results import analyse
 from lossbench.core.errors import SuiteError
-
-GRID = (
-    SMALL.replace('"w_softmax"]', '{ name = "w_softmax", alpha = [0.5, 1.0, 1.5, 2.0] }, "center"]')
-    .replace("seeds = 2", "seeds = 6\nclasses = [4, 6, 8, 10]\ntiming = { rounds = 9 }")
-    .replace("widths = [8]", 'widths = [4, 8, 16, "min"]')
-)
-
-
-def claim(body: str) -> str:
-    return f'\n[[claim]]\ntext = "t"\nexperiment = "digits"\n{body}\n'
-
-
-def truth(cell):
-    """Accuracy falls with alpha by 1 a unit and rises with width by 0.5 a doubling; the gain of w_softmax[alpha=1.0]
-    over softmax is k/10 points; center equals softmax; the angle is larger on test by 2 degrees."""
-    gain = 0.0
-    if cell.loss.name == "w_softmax":
-        gain = cell.classes / 10 + 1 - cell.loss.options["alpha"]
-    accuracy = 85 + common(cell.seed) + 0.5 * math.log2(cell.width) + gain + noise(cell, 0.02)
-    slow = 20 if cell.loss.name == "w_softmax" else 10
-    curve = tuple({"step": step, "loss": math.exp(-step / slow)} for step in range(1, 101))
-    return Truth(accuracy, angle=40 + noise(cell, 0.3), angle_train=38 + noise(cell, 0.3), curve=curve)
-
 
 CASES = {
     "an option, the right way": ('decreases_with = "alpha"\nloss = "w_softmax"', "supported"),
@@ -122,9 +99,9 @@ TIMES = {
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory, read_suite):
+def results(read_suite):
     suite = read_suite(GRID + "".join(claim(body).replace('"t"', f'"{name}"') for name, (body, _) in CASES.items()))
-    return analyse([write_run(suite, tmp_path_factory.mktemp("claims"), truth, times=TIMES)])
+    return analysed(suite, truth, times=TIMES)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -140,13 +117,12 @@ def test_an_open_claim_says_how_many_seeds_it_needs_and_a_settled_one_does_not(r
             assert row["seeds_needed"] is None or np.isnan(row["seeds_needed"]), row["text"]
 
 
-def test_an_open_claim_asks_for_the_seeds_that_would_settle_it(tmp_path, read_suite):
+def test_an_open_claim_asks_for_the_seeds_that_would_settle_it(read_suite):
     """Power of the t test by its definition: at the seeds named it reaches 80 %, at one fewer it does not."""
     text = SMALL.replace('"w_softmax"]', '"w_softmax", "center"]').replace("seeds = 2", "seeds = 5")
     suite = read_suite(text + claim('better = "center"\nthan = "softmax"'))
     gains = (2.0, -0.5, 1.5, -0.2, 1.0)
-    run = write_run(suite, tmp_path, lambda cell: Truth(90 + gains[cell.seed] * (cell.loss.name == "center")))
-    found = analyse([run])
+    found = analysed(suite, lambda cell: Truth(90 + gains[cell.seed] * (cell.loss.name == "center")))
     row = found.claims.iloc[0]
     assert row["verdict"] == "undecided" and row["seeds_needed"] > 5
     accuracy = found.trained.pivot_table(index="seed", columns="label", values="accuracy", aggfunc="first")
@@ -199,23 +175,23 @@ def test_rounds_of_several_timing_cells_are_averaged_not_strung_together(results
     assert row["delta"] == pytest.approx(100 * (np.exp(np.mean(ratios)) - 1))
 
 
-def test_seeds_are_complete_along_a_trend(tmp_path, read_suite):
+def test_seeds_are_complete_along_a_trend(read_suite):
     suite = read_suite(GRID + claim('decreases_with = "alpha"\nloss = "w_softmax"\nwidth = 8\nclasses = 10'))
 
     def gaps(cell):
         return None if cell.seed == 2 and cell.loss.options.get("alpha") == 1.5 else truth(cell)
 
-    row = analyse([write_run(suite, tmp_path, gaps)]).claims.iloc[0]
+    row = analysed(suite, gaps).claims.iloc[0]
     assert row["n"] == 5
 
 
-def test_a_trend_of_which_too_little_was_run_is_undecided(tmp_path, read_suite):
+def test_a_trend_of_which_too_little_was_run_is_undecided(read_suite):
     suite = read_suite(
         GRID
         + claim('decreases_with = "alpha"\nloss = "w_softmax"')
         + claim('increases_with = "width"\nloss = "softmax"')
     )
-    frame = analyse([write_run(suite, tmp_path, lambda cell: truth(cell) if cell.width == 8 else None)]).claims
+    frame = analysed(suite, lambda cell: truth(cell) if cell.width == 8 else None).claims
     assert list(frame["verdict"]) == ["supported", "undecided"]  # alpha varies at every width
     assert frame["evidence"][1] == "only 1 values of width were run"
 
@@ -273,7 +249,7 @@ def test_a_claim_with_lists_is_one_for_each_of_their_names(read_suite):
         read_suite(GRID + claim('increases_with = "alpha"\nloss = []'))
 
 
-def test_a_claim_speaks_of_losses_as_the_profile_writes_them(tmp_path, read_suite):
+def test_a_claim_speaks_of_losses_as_the_profile_writes_them(read_suite):
     """The labels of a profile that leaves options out are shorter; the claims mean the same losses."""
     text = SMALL.replace('"w_softmax"]', '{ name = "w_softmax", alpha = [0.5, 1.0], gradient = ["exact"] }]')
     text = text.replace("seeds = 2", "seeds = 4")
@@ -285,32 +261,31 @@ def test_a_claim_speaks_of_losses_as_the_profile_writes_them(tmp_path, read_suit
     assert whole.info.claims[0].better == "w_softmax[alpha=0.5,gradient=exact]"
     assert short.info.claims[0].better == "w_softmax[alpha=0.5]"
     assert short.info.claims[1].equivalent == ["w_softmax[alpha=0.5]", "softmax"]
-    assert list(analyse([write_run(short, tmp_path, truth)]).claims["n"]) == [4, 4]
+    assert list(analysed(short, truth).claims["n"]) == [4, 4]
 
 
-def test_claims_without_records_count_in_no_family(tmp_path, read_suite):
+def test_claims_without_records_count_in_no_family(read_suite):
     bodies = (
         'not_worse = "center"\nthan = "softmax"',
         'unchanged_with = "width"\nloss = "center"',
         'equivalent = ["center", "softmax"]',
     )
     suite = read_suite(GRID + "".join(map(claim, bodies)) + claim('better = "softmax"\nthan = "w_softmax[alpha=2.0]"'))
-    run = write_run(suite, tmp_path, lambda cell: None if cell.loss.name == "center" else truth(cell))
-    frame = analyse([run]).claims
+    frame = analysed(suite, lambda cell: None if cell.loss.name == "center" else truth(cell)).claims
     assert list(frame["evidence"][:3]) == ["not run"] * 3 and frame["p_holm"][:3].isna().all()
     assert frame["p_holm"][3] == frame["p"][3]
 
 
-def test_families_are_adjusted_by_themselves(tmp_path, read_suite):
+def test_families_are_adjusted_by_themselves(read_suite):
     body = 'better = "w_softmax[alpha={}]"\nthan = "softmax"\nfamily = "{}"'
     suite = read_suite(GRID + "".join(claim(body.format(*case)) for case in ((0.5, "a"), (1.0, "a"), (1.5, "b"))))
-    frame = analyse([write_run(suite, tmp_path, truth)]).claims
+    frame = analysed(suite, truth).claims
     first, second, alone = frame["p"]
     assert frame["p_holm"][2] == alone
     assert min(frame["p_holm"][:2]) == pytest.approx(2 * min(first, second))
 
 
-def test_cases_of_one_statement_are_counted(results, tmp_path, read_suite):
+def test_cases_of_one_statement_are_counted(results, read_suite):
     from lossbench.report.sections.claims import claims
     from lossbench.report.sections.overview import findings
 
@@ -318,24 +293,24 @@ def test_cases_of_one_statement_are_counted(results, tmp_path, read_suite):
     body = 'better = ["center", "w_softmax[alpha=0.5]", "w_softmax[alpha=2.0]"]\nthan = "softmax"'
     other = claim('equivalent = ["center", "softmax"]').replace('"t"', '"u"')
     suite = read_suite(GRID + claim(body) + other)
-    table, listed = claims(analyse([write_run(suite, tmp_path / "all", truth)])).blocks
+    table, listed = claims(analysed(suite, truth)).blocks
     assert table.columns == ("statement", "supported", "contradicted", "undecided", "not run")
     assert table.rows == (("t", "1", "1", "1", "0"), ("u", "1", "0", "0", "0"))
     assert [row[0] for row in listed.rows] == [found.text for found in suite.info.claims]
-    run = write_run(suite, tmp_path / "some", lambda cell: None if cell.loss.name == "center" else truth(cell))
-    table, listed = claims(analyse([run])).blocks
+    some = analysed(suite, lambda cell: None if cell.loss.name == "center" else truth(cell))
+    table, listed = claims(some).blocks
     assert table.rows == (("t", "1", "1", "0", "1"), ("u", "0", "0", "0", "1"))
     assert [row[0] for row in listed.rows] == ["t (w_softmax[alpha=0.5])", "t (w_softmax[alpha=2.0])"]
     assert [anchors[0].loss for anchors in listed.anchors] == ["w_softmax[alpha=0.5]", "w_softmax[alpha=2.0]"]
-    assert "; of 4 claims: 2 not run, 1 supported, 1 contradicted." in findings(analyse([run])).blocks[0].text
+    assert "; of 4 claims: 2 not run, 1 supported, 1 contradicted." in findings(some).blocks[0].text
 
 
-def test_a_note_stands_once_below_the_verdicts(tmp_path, read_suite):
+def test_a_note_stands_once_below_the_verdicts(read_suite):
     from lossbench.report.sections.claims import claims
 
     body = 'better = ["center", "w_softmax[alpha=0.5]"]\nthan = "softmax"\nnote = "It is known why."'
     suite = read_suite(GRID + claim(body) + claim('equivalent = ["center", "softmax"]'))
-    *_, last, note = claims(analyse([write_run(suite, tmp_path, truth)])).blocks
+    *_, last, note = claims(analysed(suite, truth)).blocks
     assert note.text == "“t”: It is known why." and len(last.rows) == 3
 
 
@@ -352,94 +327,3 @@ def test_every_claim_leads_to_the_cells_that_it_is_about(results):
     assert {loss for _, loss in by_text["time"]} == {None}  # timing cells
     one = by_text["at one width and number of classes"]
     assert [(loss, point["width"], point["classes"]) for point, loss in one] == [("center", 8, 6), ("softmax", 8, 6)]
-
-
-REFUSED = {
-    "not worse than itself": ('not_worse = "center"\nthan = "center"', ["compares 'center' with itself"]),
-    "not worse without than": ('not_worse = "center"', ["claim[0]", "needs the key 'than'"]),
-    "no margin for what is unchanged": (
-        'metric = "angle"\nunchanged_with = "width"\nloss = "softmax"',
-        ["needs the key 'margin'", "degrees"],
-    ),
-    "unchanged with one value": (
-        'unchanged_with = "alpha"\nloss = "w_softmax[alpha=0.5]"',
-        ["claim[0].unchanged_with", "2 values", "0.5"],
-    ),
-    "nothing stated": ("", ["claim[0]", "needs one of the keys", "'equivalent'"]),
-    "two forms": (
-        'better = "center"\nthan = "softmax"\nequivalent = ["center", "softmax"]',
-        ["both 'better' and 'equ"],
-    ),
-    "better without than": ('better = "center"', ["claim[0]", "needs the key 'than'"]),
-    "three equivalents": ('equivalent = ["center", "softmax", "softmax"]', ["claim[0].equivalent", "at most 2 items"]),
-    "better than itself": ('better = "center"\nthan = "center"', ["compares 'center' with itself"]),
-    "equivalent to itself": ('equivalent = ["center", "center"]', ["with itself"]),
-    "equivalent to nothing known": ('equivalent = ["centre", "softmax"]', ["equivalent[0]", "did you mean 'center'"]),
-    "no margin": ('metric = "angle"\nequivalent = ["center", "softmax"]', ["needs the key 'margin'", "degrees"]),
-    "margin with better": (
-        'better = "center"\nthan = "softmax"\nmargin = 1.0',
-        ["claim[0].margin", "cannot be combined with"],
-    ),
-    "a trend without a loss": ('increases_with = "alpha"', ["needs the key 'loss'"]),
-    "a trend over no option": (
-        'increases_with = "alhpa"\nloss = "w_softmax"',
-        ["claim[0].increases_with", "no option 'alhpa'", "did you mean 'alpha'"],
-    ),
-    "a trend of too few values": (
-        'increases_with = "alpha"\nloss = "w_softmax[alpha=0.5]"',
-        ["claim[0].increases_with", "3 values", "0.5"],
-    ),
-    "a trend over words": (
-        'increases_with = "gradient"\nloss = "w_softmax"',
-        ["claim[0].loss", "also differ in 'alpha'"],
-    ),
-    "values that no cell has": (
-        'increases_with = "alpha"\nloss = "w_softmax"\nvalues = [0.5, 1.0, 7.0]',
-        ["claim[0].values[2]", "7.0", "0.5, 1, 1.5, 2"],
-    ),
-    "a width that its classes do not share": (
-        'increases_with = "width"\nloss = "softmax"\nvalues = [4, 8, "min"]',
-        ["claim[0].values[2]", "'min'", "4, 8, 16"],
-    ),
-    "a trend of times over widths": (
-        'metric = "step_seconds"\nincreases_with = "width"\nloss = "softmax"',
-        ["claim[0].metric", "within a timing cell"],
-    ),
-    "a trend over the width at a width": (
-        'increases_with = "width"\nloss = "softmax"\nwidth = 8',
-        ["claim[0].width", "cannot be combined with a trend"],
-    ),
-    "metrics of different units": (
-        'better = "center"\nthan_metric = "angle"',
-        ["claim[0].than_metric", "another unit or direction"],
-    ),
-    "a number of classes that is not there": (
-        'better = "center"\nthan = "softmax"\nclasses = 7',
-        ["claim[0].classes", "known: 4, 6, 8, 10"],
-    ),
-    "a misspelt key": ('increase_with = "alpha"\nloss = "w_softmax"', ["unknown key", "'increases_with'"]),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_claim_that_no_cell_can_answer_is_refused(case, read_suite):
-    body, expected = REFUSED[case]
-    with pytest.raises(SuiteError) as refused:
-        read_suite(GRID + claim(body))
-    sentence = str(refused.value)
-    assert sentence.startswith("suite.toml: claim[0]")
-    for part in expected:
-        assert part in sentence, sentence
-
-
-def test_the_schema_for_editors_knows_all_forms(registry):
-    import jsonschema
-
-    from lossbench.suite.reading import json_schema
-
-    known = json_schema(registry)["$defs"]["ClaimText"]["properties"]
-    assert {"better", "than", "than_metric", "equivalent", "margin", "increases_with", "loss", "values"} | {
-        "not_worse",
-        "unchanged_with",
-    } <= set(known)
-    jsonschema.Draft202012Validator.check_schema(json_schema(registry))

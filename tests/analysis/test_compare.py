@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 import pytest
 import scipy.stats
 from conftest import SMALL
 from synthetic import ENVIRONMENT, Truth, common, noise, write_run
 
 from lossbench.analysis.compare import compare
+from lossbench.cli import main
 from lossbench.core.errors import StoreError
 
 SUITE = SMALL.replace("seeds = 2", "seeds = 8").replace('"w_softmax"]', '"w_softmax", "center"]')
@@ -129,27 +133,40 @@ def test_two_seeds_decide_nothing(tmp_path, read_suite):
     assert set(compare(*folders).frame["verdict"]) == {"undecided"}
 
 
+@pytest.fixture
+def lossbench(monkeypatch, capfd, tmp_path):
+    """The command line in this process: exit code, output, errors."""
+
+    def run(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["lossbench", *map(str, arguments)])
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capfd.readouterr()
+        return ended.value.code or 0, said.out, said.err
+
+    return run
+
+
 def test_the_command_fails_where_it_is_asked_to(runs, lossbench):
     worse = runs(changed("w_softmax", -3))
-    told = lossbench("compare", *worse)
-    assert told.returncode == 0
-    assert "w_softmax" in told.stdout
-    assert "worse" in told.stdout
-    failed = lossbench("compare", *worse, "--fail-on", "worse")
-    assert failed.returncode == 1
-    assert failed.stderr.startswith("worse: digits  w_softmax  accuracy")
-    assert lossbench("compare", worse[0], worse[0], "--fail-on", "worse").returncode == 0
-    assert lossbench("compare", worse[0], "nowhere").returncode == 2
+    code, out, _ = lossbench("compare", *worse)
+    assert code == 0
+    assert "w_softmax" in out
+    assert "worse" in out
+    code, _, said = lossbench("compare", *worse, "--fail-on", "worse")
+    assert code == 1
+    assert said.startswith("worse: digits  w_softmax  accuracy")
+    assert lossbench("compare", worse[0], worse[0], "--fail-on", "worse")[0] == 0
+    assert lossbench("compare", worse[0], "nowhere")[0] == 2
 
 
-def test_the_report_is_checked_byte_by_byte(runs, lossbench, tmp_path):
-    folder = runs(before)[0]
-    assert lossbench("report", folder, "--reports", "r").returncode == 0
-    sound = lossbench("report", folder, "--reports", "r", "--check")
-    assert (sound.returncode, sound.stderr) == (0, "")
+def test_the_report_is_checked_byte_by_byte(tmp_path, read_suite, lossbench):
+    folder = write_run(read_suite(SMALL), tmp_path / "run", before)
+    assert lossbench("report", folder, "--reports", "r")[0] == 0
+    assert lossbench("report", folder, "--reports", "r", "--check")[::2] == (0, "")
     page = tmp_path / "r" / "summary.md"
     page.write_text(page.read_text().replace("softmax", "softmix", 1))
-    broken = lossbench("report", folder, "--reports", "r", "--check")
-    assert broken.returncode == 1
-    assert broken.stderr == "r/summary.md: differs\n"
+    assert lossbench("report", folder, "--reports", "r", "--check")[::2] == (1, "r/summary.md: differs\n")
     assert "softmix" in page.read_text()  # a check writes nothing

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import SMALL
-from synthetic import Truth, common, noise, timing_record, write_run
+from synthetic import Truth, analysed, common, noise, timing_record, write_run
 
 from lossbench.analysis.results import analyse
 from lossbench.plan.cells import plan
@@ -48,13 +48,11 @@ def results(tmp_path_factory, read_suite):
 
 
 @pytest.fixture(scope="module")
-def ranked(tmp_path_factory, read_suite):
+def ranked(read_suite):
     """Six datasets that differ by the folder they are read from, on which no loss is better than another."""
     text = SMALL.replace('"w_softmax"]', '"w_softmax", "center", "hinge"]')
     suite = read_suite(text.replace("seeds = 2", f"seeds = 3\nclasses = {KS}"))
-    found = analyse(
-        [write_run(suite, tmp_path_factory.mktemp("ranked") / "run", lambda cell: Truth(90 + noise(cell, 1)))]
-    )
+    found = analysed(suite, lambda cell: Truth(90 + noise(cell, 1)))
     return replace(
         found, records=found.records.assign(dataset=[f"folder[path=set{k}]" for k in found.records["classes"]])
     )

@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 import scipy.stats
 from conftest import SMALL
-from synthetic import Truth, common, write_run
+from synthetic import Truth, analysed, common, write_run
 
 from lossbench.analysis.results import analyse
 from lossbench.core.errors import SuiteError
-from lossbench.report import write
+from lossbench.report.sections.claims import published
 
 SEEDS = SMALL.replace("seeds = 2", "seeds = 8")
 PROTOCOL = 'published = { values = { "softmax" = 90.2 }, source = "Table 1", protocol = PROTOCOL }\n'
 
 
-def results(folder, read_suite, published, spread=1.0):
-    suite = read_suite(SEEDS + published)
-    return analyse([write_run(suite, folder, lambda cell: Truth(90 + spread * common(cell.seed)))])
+def results(read_suite, stated, spread=1.0):
+    suite = read_suite(SEEDS + stated)
+    return analysed(suite, lambda cell: Truth(90 + spread * common(cell.seed)))
 
 
-def test_the_interval_is_where_one_more_run_would_fall(tmp_path, read_suite):
-    found = results(tmp_path, read_suite, PROTOCOL.replace("PROTOCOL", '"same"'))
+def test_the_interval_is_where_one_more_run_would_fall(read_suite):
+    found = results(read_suite, PROTOCOL.replace("PROTOCOL", '"same"'))
     row = found.published.iloc[0]
     values = found.trained[found.trained["label"] == "softmax"]["accuracy"].astype(float)
     half = scipy.stats.t.ppf(0.975, 7) * values.std(ddof=1) * math.sqrt(1 + 1 / 8)
@@ -36,18 +36,18 @@ def test_the_interval_is_where_one_more_run_would_fall(tmp_path, read_suite):
     ("value", "spread", "verdict"),
     [(90.2, 0.3, "reproduced"), (95.0, 0.2, "below"), (85.0, 0.2, "above"), (90.2, 3.0, "underpowered")],
 )
-def test_a_number_of_the_same_protocol_has_a_verdict(value, spread, verdict, tmp_path, read_suite):
+def test_a_number_of_the_same_protocol_has_a_verdict(value, spread, verdict, read_suite):
     published = PROTOCOL.replace("PROTOCOL", '"same"').replace("90.2", str(value))
-    row = results(tmp_path, read_suite, published, spread).published.iloc[0]
+    row = results(read_suite, published, spread).published.iloc[0]
     assert row["verdict"] == verdict
     assert row["differs"] == ""
 
 
-def test_what_differs_is_listed_and_makes_it_not_comparable(tmp_path, read_suite):
+def test_what_differs_is_listed_and_makes_it_not_comparable(read_suite):
     protocol = """{ dataset = "mnist", train = 60000, test = 10000, classes = 10, width = 8, steps = 12000, batch = 16,
       lr = 0.01, momentum = 0.9, backbone = { name = "cnn", channels = 64, depths = [1] }, augment = ["flip"],
       other = ["mean of the best epochs"] }""".replace("\n", " ")
-    found = results(tmp_path, read_suite, PROTOCOL.replace("PROTOCOL", protocol).replace("90.2", "99.5"))
+    found = results(read_suite, PROTOCOL.replace("PROTOCOL", protocol).replace("90.2", "99.5"))
     row = found.published.iloc[0]
     assert row["verdict"] == "not comparable"
     assert row["differs"].split("; ") == [
@@ -60,31 +60,30 @@ def test_what_differs_is_listed_and_makes_it_not_comparable(tmp_path, read_suite
     ]
 
 
-def test_numbers_without_a_protocol_are_never_failures(tmp_path, read_suite):
-    row = results(tmp_path, read_suite, 'published = { "softmax" = 99.9 }\n').published.iloc[0]
+def test_numbers_without_a_protocol_are_never_failures(read_suite):
+    row = results(read_suite, 'published = { "softmax" = 99.9 }\n').published.iloc[0]
     assert (row["verdict"], row["differs"]) == ("not comparable", "the paper's protocol is not stated")
 
 
-def test_a_warm_start_counts_among_the_steps(tmp_path, read_suite):
+def test_a_warm_start_counts_among_the_steps(read_suite):
     warm = 'warm_start = { loss = "softmax", steps = 4 }\n' + PROTOCOL.replace("PROTOCOL", "{ steps = 10 }")
-    assert results(tmp_path, read_suite, warm, 0.3).published.iloc[0]["verdict"] == "reproduced"
+    assert results(read_suite, warm, 0.3).published.iloc[0]["verdict"] == "reproduced"
 
 
-def test_a_backbone_may_be_in_the_papers_own_words(tmp_path, read_suite):
+def test_a_backbone_may_be_in_the_papers_own_words(read_suite):
     for words in ("VGG (10 layers)", "vgg"):
-        folder = tmp_path / words[:4]
-        row = results(folder, read_suite, PROTOCOL.replace("PROTOCOL", f'{{ backbone = "{words}" }}')).published.iloc[0]
+        row = results(read_suite, PROTOCOL.replace("PROTOCOL", f'{{ backbone = "{words}" }}')).published.iloc[0]
         assert row["differs"].startswith(f"backbone {words} in the paper, cnn")
 
 
-def test_a_profile_of_another_scale_is_not_of_the_same_protocol(tmp_path, read_suite):
+def test_a_profile_of_another_scale_is_not_of_the_same_protocol(read_suite):
     text = SEEDS + PROTOCOL.replace("PROTOCOL", '"same"')
     text += "[profile.short.all]\nschedule = { steps = 3 }\n[profile.few.all]\nseeds = 6\n"
     found = {}
     for profile in ("short", "few"):
         suite = read_suite(text, profile)
-        run = write_run(suite, tmp_path / profile, lambda cell: Truth(90 + 0.3 * common(cell.seed)))
-        found[profile] = analyse([run]).published.iloc[0]
+        results = analysed(suite, lambda cell: Truth(90 + 0.3 * common(cell.seed)))
+        found[profile] = results.published.iloc[0]
     assert (found["short"]["verdict"], found["short"]["differs"]) == (
         "not comparable",
         "another scale here: profile short",
@@ -98,20 +97,16 @@ def test_a_published_accuracy_is_a_percentage(value, read_suite):
         read_suite(SEEDS + f'published = {{ "softmax" = {value} }}\n')
 
 
-def test_an_option_of_the_backbone_that_the_paper_does_not_state_is_a_difference(tmp_path, read_suite):
-    row = results(
-        tmp_path, read_suite, PROTOCOL.replace("PROTOCOL", '{ backbone = "cnn[channels=4]" }')
-    ).published.iloc[0]
+def test_an_option_of_the_backbone_that_the_paper_does_not_state_is_a_difference(read_suite):
+    row = results(read_suite, PROTOCOL.replace("PROTOCOL", '{ backbone = "cnn[channels=4]" }')).published.iloc[0]
     assert (row["verdict"], row["differs"]) == ("not comparable", "backbone depths unstated in the paper, 1 here")
 
 
-def test_the_report_shows_verdict_and_difference(tmp_path, read_suite):
-    suite = read_suite(SEEDS + PROTOCOL.replace("PROTOCOL", "{ steps = 12000 }"))
-    write([write_run(suite, tmp_path / "run", lambda cell: Truth(90 + common(cell.seed)))], tmp_path / "reports")
-    summary = (tmp_path / "reports" / "summary.md").read_text()
-    line = next(line for line in summary.splitlines() if "12,000 in the paper" in line)
-    assert "not comparable" in line
-    assert "90.20" in line
+def test_the_report_shows_verdict_and_difference(read_suite):
+    (table,) = published(results(read_suite, PROTOCOL.replace("PROTOCOL", "{ steps = 12000 }"))).blocks
+    shown = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (shown["verdict"], shown["published, %"]) == ("not comparable", "90.20")
+    assert shown["differs"] == "steps 12,000 in the paper, 6 here"
 
 
 @pytest.mark.parametrize(
@@ -144,12 +139,12 @@ def test_a_plan_of_before_is_still_read(tmp_path, read_suite):
     assert np.isfinite(analyse([run]).published.iloc[0]["low"])
 
 
-def test_a_table_may_belong_to_one_number_of_classes(tmp_path, read_suite):
+def test_a_table_may_belong_to_one_number_of_classes(read_suite):
     ks = SEEDS.replace("seeds = 8", "seeds = 8\nclasses = [4, 6]")
     assert ks != SEEDS
     tables = "".join(f"{{ classes = {k}, values = {{ softmax = {80.0 + k} }}, protocol = 'same' }}, " for k in (4, 6))
     suite = read_suite(ks + f"published = [{tables}]\n")
-    found = analyse([write_run(suite, tmp_path, lambda cell: Truth(90 + common(cell.seed)))]).published
+    found = analysed(suite, lambda cell: Truth(90 + common(cell.seed))).published
     assert sorted(zip(found["classes"], found["published"], strict=True)) == [(4, 84.0), (6, 86.0)]
     with pytest.raises(
         SuiteError, match=r"published\[0\].classes: 5 is not among the experiment's 'classes'; known: 4, 6"

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import scipy.stats
 from conftest import SMALL
-from synthetic import Truth, common, noise, write_run
+from synthetic import Truth, analysed, common, noise
 
 from lossbench import stats
 from lossbench.analysis import ranks
-from lossbench.analysis.results import analyse
 from lossbench.report.blocks import Prose, Table
 from lossbench.report.sections.accuracy import across_datasets
 
@@ -26,10 +25,10 @@ def truth(cell):
 
 
 @pytest.fixture(scope="module")
-def one_dataset(tmp_path_factory, read_suite):
+def one_dataset(read_suite):
     text = SMALL.replace('"w_softmax"]', '"w_softmax", "center", "hinge"]').replace("widths = [8]", "widths = [8, 16]")
     suite = read_suite(text.replace("seeds = 2", f"seeds = 5\nclasses = {KS}"))
-    return analyse([write_run(suite, tmp_path_factory.mktemp("ranks"), truth)])
+    return analysed(suite, truth)
 
 
 @pytest.fixture(scope="module")

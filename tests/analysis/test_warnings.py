@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import synthetic
 from conftest import SMALL
-from synthetic import ENVIRONMENT, Truth, common, noise, write_run
+from synthetic import ENVIRONMENT, Truth, analysed, common, noise, write_run
 
 from lossbench.analysis.results import analyse
 from lossbench.plan.cells import plan
-from lossbench.report import write
+from lossbench.report.sections.overview import warnings
 from lossbench.store.records import Store
 
 EIGHT = SMALL.replace("seeds = 2", "seeds = 8")
@@ -209,19 +209,18 @@ def test_the_number_of_comparisons_is_told(tmp_path, read_suite):
     assert fired(tmp_path, suite)["multiplicity"].startswith("4 comparisons in 2 families")
 
 
-def test_what_fired_stands_in_the_report(tmp_path, read_suite):
-    write([write_run(read_suite(SMALL), tmp_path / "run", sound)], tmp_path / "reports")
-    summary = (tmp_path / "reports" / "summary.md").read_text()
-    section = summary.partition("## Warnings")[2].partition("\n## ")[0]
-    assert "too few seeds" in section
-    assert "2 paired seeds: no interval" in section
+def test_the_report_lists_the_warnings(read_suite):
+    section = warnings(analysed(read_suite(SMALL), sound))
+    assert section.title == "Warnings"
+    rows = {row[0]: row[2] for row in section.blocks[0].rows}
+    assert rows["too few seeds"].startswith("2 paired seeds: no interval")
 
 
-def test_one_loss_under_two_names_is_never_called_different_beyond_the_level(tmp_path, read_suite):
+def test_one_loss_under_two_names_is_never_called_different_beyond_the_level(read_suite):
     """An A/A test of the whole path: eight losses that are softmax but for noise."""
     losses = ", ".join(f'"w_softmax[alpha={number / 10}]"' for number in range(1, 9))
     suite = read_suite(EIGHT.replace('"w_softmax"]', f"{losses}]"))
-    results = analyse([write_run(suite, tmp_path, lambda cell: Truth(90 + common(cell.seed) + noise(cell, 0.3)))])
+    results = analysed(suite, lambda cell: Truth(90 + common(cell.seed) + noise(cell, 0.3)))
     accuracy = results.comparisons[results.comparisons["metric"] == "accuracy"]
     assert set(accuracy["verdict"]) <= {"equivalent", "undecided"}
     assert (accuracy["p"] < 0.05).mean() <= 0.25

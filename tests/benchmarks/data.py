@@ -33,7 +33,7 @@ def timed(work, *arguments, **options) -> float:
     return time.perf_counter() - started
 
 
-def trainee(in_shape) -> TrainState:
+def state_for(in_shape) -> TrainState:
     torch.manual_seed(0)
     backbone = lossbench.create_backbone("cnn", in_shape, 64, channels=16)
     loss = lossbench.create_loss("softmax", 64, 10)
@@ -64,7 +64,7 @@ def main() -> None:
             opening = statistics.median(timed(lossbench.load_dataset, name, **options) for _ in range(ROUNDS))
             print(f"opening {name}, prepared: {1000 * opening:.1f} ms")
     ours, steps = Batches(mnist.train, BATCH, 0), itertools.count()
-    trained = trainee(mnist.in_shape)
+    trained = state_for(mnist.in_shape)
     ready = [ours.at(next(steps)) for _ in range(STEPS)]
     for images, labels in ready:
         trained.update(images, labels)

@@ -76,14 +76,14 @@ def loop_ratio(registry: Registry, steps: int = 150, rounds: int = 9) -> float:
     torch.set_num_threads(1)
 
     def ours() -> float:
-        trainee = build(cell, cell.loss, registry, dataset.in_shape)
+        state = build(cell, cell.loss, registry, dataset.in_shape)
         started = time.perf_counter()
-        train.train(trainee, Batches(dataset.train, 64, 0), cell, dataset)
+        train.train(state, Batches(dataset.train, 64, 0), cell, dataset)
         return time.perf_counter() - started
 
     def bare() -> float:
-        trainee = build(cell, cell.loss, registry, dataset.in_shape)
-        backbone, loss, optimizer = trainee.backbone.train(), trainee.loss.train(), trainee.optimizer
+        state = build(cell, cell.loss, registry, dataset.in_shape)
+        backbone, loss, optimizer = state.backbone.train(), state.loss.train(), state.optimizer
         rng = np.random.default_rng(0)
         order = torch.from_numpy(np.concatenate([rng.permutation(len(labels)) for _ in range(steps)]))
         started = time.perf_counter()

@@ -174,19 +174,12 @@ def test_a_wrong_request_is_one_sentence_and_exit_code_two(here, suite, tmp_path
 def test_a_plugin_that_refuses_its_options_or_width_is_found_before_anything_trains(here, suite, tmp_path):
     wants = 'if features < 8: raise ValueError(f"features must be at least 8, got {features}")'
     write_loss(tmp_path, "mine", "pass", constructor=wants)
-    losses = '{ name = "w_softmax", alpha = -1 }, { name = "l_softmax", m = 7 }, "mine"]'
-    suite.write_text(SMALL.replace('"w_softmax"]', losses).replace("widths = [8]", "widths = [8, 4]"))
+    losses = '"mine", { name = "w_softmax", alpha = -1 }]'
+    suite.write_text(SMALL.replace('"w_softmax"]', losses).replace("widths = [8]", "widths = [4, 8]"))
     told = here("run", suite)
     assert (told.returncode, told.stdout) == (2, "")
-    place = f"lossbench: {suite}: experiment.digits.losses[1]: loss 'w_softmax[alpha=-1.0]'"
-    assert told.stderr == f"{place}: alpha must be at least 0, got -1.0 (and 2 more)\n"
-    for loss, sentence in (
-        ('{ name = "l_softmax", m = 7 }', "m must be 1, 2, 3 or 4, got 7"),
-        ('"mine"', "loss 'mine': features must be at least 8, got 4"),
-    ):
-        suite.write_text(SMALL.replace('"w_softmax"]', f"{loss}]").replace("widths = [8]", "widths = [8, 4]"))
-        told = here("run", suite)
-        assert told.returncode == 2 and sentence in told.stderr
+    place = f"lossbench: {suite}: experiment.digits.losses[1]: loss 'mine'"
+    assert told.stderr == f"{place}: features must be at least 8, got 4 (and 1 more)\n"
     assert not (tmp_path / "runs").exists()
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kit.simplex import simplex
 
-from lossbench.core.geometry import minimum_width, simplex, simplex_angle
+from lossbench.core.geometry import minimum_width, simplex_angle
 
 
 @pytest.mark.parametrize("classes", [*range(2, 21), 50, 100, 200])

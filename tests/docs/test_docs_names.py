@@ -10,6 +10,8 @@ import pytest
 from kit.pages import DOCS, PAGES, README, ROOT, blocks, headings, rows, section, without_blocks
 
 from lossbench.cli.commands import cli
+from lossbench.plugins.metrics import METRICS
+from lossbench.suite.format import ClaimText, ExperimentText, SuiteFile, Tune
 
 LONGEST_README = 200  # lines
 
@@ -92,6 +94,25 @@ def test_every_plugin_is_listed(registry):
     data = section(DOCS / "data.md", "Datasets")
     missing += [name for name in registry.names("dataset") if f"`{name}`" not in data]
     assert not missing
+
+
+def test_every_key_of_a_suite_file_is_explained():
+    for page, *models in (("suites.md", SuiteFile, ExperimentText, ClaimText), ("tuning.md", Tune)):
+        text = (DOCS / page).read_text()
+        schemas = [schema for model in models for schema in _tables(model.model_json_schema())]
+        keys = {key for schema in schemas for key in schema.get("properties", ())}
+        if page == "suites.md":
+            keys -= set(Tune.model_fields) | {"choices"}
+        assert keys and not [key for key in sorted(keys) if not re.search(rf"\b{key}\b", text)]
+
+
+def _tables(schema: dict) -> list[dict]:
+    return [schema, *schema.get("$defs", {}).values()]
+
+
+def test_every_metric_is_explained():
+    listed = rows(DOCS / "suites.md", "| metrics | |")
+    assert {name for row in listed[2:] for name in re.findall(r"`([\w@.]+)`", row[1])} - {"timing"} == set(METRICS)
 
 
 def test_the_architecture_names_every_room():

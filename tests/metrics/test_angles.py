@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.simplex import simplex
 
-from lossbench.core.geometry import simplex
 from lossbench.metrics import Evaluation
 from lossbench.metrics._angles import by_class
 from lossbench.plugins.metrics import METRICS

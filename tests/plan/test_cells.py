@@ -9,6 +9,7 @@ import pytest
 from conftest import SMALL, write_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.suites import TUNED
 
 from lossbench.core.model import Cell
 from lossbench.plan.cells import plan, unique
@@ -108,7 +109,16 @@ def test_a_cell_survives_the_way_through_json(read_suite):
         assert back.computed_key() == cell.key
 
 
-@settings(max_examples=30)
+def test_a_trial_of_an_older_plan_has_its_number_in_its_label(read_suite):
+    trials = [cell for cell in plan(read_suite(TUNED)) if cell.kind == "trial"]
+    for cell in trials:
+        older = cell.to_json()
+        older["losses"][0]["label"] += f" trial {older.pop('trial')}"
+        assert Cell.from_json(older) == cell
+        assert Cell.from_json(older).key == cell.key
+
+
+@settings(max_examples=15)
 @given(
     seeds=st.integers(1, 5),
     widths=st.lists(st.integers(1, 30), min_size=1, max_size=4, unique=True),

@@ -128,11 +128,11 @@ def test_angles_geometry_and_memory_are_those_of_the_named_class_weights(tmp_pat
     assert record.bytes["classifier"] == 4 * (10 * 8 + 8) and record.bytes["loss"] == 0
 
 
-def _bytes(trainee) -> bytes:
+def _bytes(state) -> bytes:
     import io
 
     file = io.BytesIO()
-    torch.save(trainee.checkpoint(), file)
+    torch.save(state.checkpoint(), file)
     return file.getvalue()
 
 

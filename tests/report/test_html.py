@@ -1,13 +1,18 @@
-"""report.html in a real browser: a small real run is opened by its file, then clicked, typed into and printed."""
+"""report.html in a real browser: the page of a small run is opened, clicked, typed into and printed."""
 
 from __future__ import annotations
 
 import itertools
-import subprocess
 
 import pytest
 from browser import BINARY, Browser, NoBrowserError
-from conftest import SMALL, command, write_loss
+from conftest import SMALL
+from synthetic import Truth, common, noise, write_run
+
+from lossbench import load_records
+from lossbench.plan.cells import plan
+from lossbench.report import write
+from lossbench.store.records import Store
 
 pytestmark = [
     pytest.mark.browser,
@@ -17,10 +22,11 @@ pytestmark = [
 TITLE = "<script>alert(1)</script><b>bold</b> & 'quoted'"
 SUITE = (
     SMALL.replace('"A small suite"', f'"{TITLE}"')
-    .replace('"w_softmax"]', '"w_softmax", "center", "breaks"]')
+    .replace('"w_softmax"]', '"w_softmax", "center", "hinge"]')
     .replace("seeds = 2", "seeds = 3")
     .replace("widths = [8]", "widths = [4, 9, 12]")
 )
+CURVE = tuple({"step": step, "loss": 1 / step} for step in range(1, 5))
 ROWS = "[...document.querySelectorAll('#comparisons tbody tr')]"
 OPEN = "document.getElementById('panel').open"
 PANEL = "document.getElementById('panel').innerText"
@@ -31,18 +37,24 @@ def column(index: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """The page of a real run in which one loss breaks, with words in its log that try to become markup."""
-    folder = tmp_path_factory.mktemp("page")
-    forward = "if self.calls > 4: print('</script><script>alert(2)</script>'); raise RuntimeError('<i>broken</i>')"
-    write_loss(folder, "breaks", forward)
-    (folder / "suite.toml").write_text(SUITE)
-    ran = subprocess.run(
-        command("run", "suite.toml", "-j", "2"), cwd=folder, capture_output=True, text=True, check=False
-    )
-    found = folder / "reports" / "report.html"
-    assert found.exists(), ran.stderr
-    return found
+def run(tmp_path_factory, read_suite):
+    """A run in which one loss failed, with text in its log that tries to become markup."""
+
+    def truth(cell):
+        if cell.loss.name == "hinge":
+            return Truth(status="failed", error="<i>broken</i>")
+        return Truth(90 + common(cell.seed) + noise(cell, 1), curve=CURVE)
+
+    suite = read_suite(SUITE)
+    folder = write_run(suite, tmp_path_factory.mktemp("run") / "small", truth)
+    for cell in plan(suite):
+        Store(folder).log(cell.key).write_text("</script><script>alert(2)</script>\n<i>broken</i>\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return write([run], run.parent / "reports").files["report.html"]
 
 
 @pytest.fixture(scope="module")
@@ -127,10 +139,8 @@ def test_a_click_on_a_row_shows_its_cells_and_escape_closes(browser):
     assert browser.run("document.activeElement.textContent") == "w_softmax"
 
 
-def test_the_panel_says_what_the_records_say(browser, page):
-    from lossbench import load_records
-
-    frame = load_records(page.parent.parent / "runs" / "small")
+def test_the_panel_says_what_the_records_say(browser, run):
+    frame = load_records(run)
     mine = frame[(frame["label"] == "center") & (frame["width"] == 9)].sort_values("seed")
     browser.click("#accuracy tbody tr:nth-child(7) td:nth-child(2)")
     shown = browser.run(
@@ -139,8 +149,8 @@ def test_the_panel_says_what_the_records_say(browser, page):
     assert [row[2] for row in shown] == [f"{value:.2f}" for value in mine["accuracy"]]
     for row, key in zip(shown, mine["key"], strict=True):
         assert row[-1].split() == [f"cells/{key}/record.json", f"logs/{key}.log"]
-        assert (page.parent.parent / "runs" / "small" / "cells" / key / "record.json").exists()
-        assert (page.parent.parent / "runs" / "small" / "logs" / f"{key}.log").exists()
+        assert (run / "cells" / key / "record.json").exists()
+        assert (run / "logs" / f"{key}.log").exists()
     browser.press("Escape")
 
 

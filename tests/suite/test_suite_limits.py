@@ -210,14 +210,14 @@ def test_a_byte_order_mark_is_no_part_of_a_suite_or_plugin(lossbench, tmp_path):
     assert told.returncode == 0 and "\ufeff" not in told.stdout and 'name = "small"' in told.stdout
 
 
-def test_a_hundred_thousand_cells_are_planned_in_seconds(read_suite):
-    alphas = [round(0.01 * number, 2) for number in range(1, 200)]
+def test_twenty_thousand_cells_are_planned_in_seconds(read_suite):
+    alphas = [round(0.01 * number, 2) for number in range(1, 40)]
     text = changed('"w_softmax"]', f'{{ name = "w_softmax", alpha = {alphas} }}]')
     text = text.replace("seeds = 2", "seeds = 100").replace("[8]", "[1, 2, 3, 4, 5]")
     started = time.perf_counter()
     cells = plan(read_suite(text))
-    assert len({cell.key for cell in cells}) == 200 * 100 * 5 <= MOST_CELLS
-    assert time.perf_counter() - started < 60  # about four seconds on an idle machine
+    assert len({cell.key for cell in cells}) == 40 * 100 * 5 <= MOST_CELLS
+    assert time.perf_counter() - started < 12  # less than a second on an idle machine
 
 
 # What a slip of the pen, or another program, may put in the place of any value.

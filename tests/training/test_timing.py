@@ -41,9 +41,9 @@ def test_rounds_visit_every_loss_in_shuffled_order_on_the_same_batches(timing_ce
     visits = []
     real = timing._visit
 
-    def visit(trainee, ready):
-        visits.append((type(trainee.loss).__module__, [images.sum().item() for images, _ in ready]))
-        return real(trainee, ready)
+    def visit(state, ready):
+        visits.append((type(state.loss).__module__, [images.sum().item() for images, _ in ready]))
+        return real(state, ready)
 
     monkeypatch.setattr(timing, "_visit", visit)
     train.run(timing_cell, registry, data_folder())
@@ -64,7 +64,7 @@ def test_a_round_that_lost_its_core_is_repeated_and_a_machine_that_is_never_quie
     """The clock of this process stands still in a disturbed round: somebody else had the core."""
     clock = {"wall": 0.0, "busy": 0.0, "visits": 0}
 
-    def visit(trainee, ready):
+    def visit(state, ready):
         number = clock["visits"] // 2
         clock["visits"] += 1
         clock["wall"] += 1.0
@@ -99,7 +99,7 @@ def test_quiet_rounds_at_the_end_cost_no_round(timing_cell, registry, monkeypatc
     """The last rounds are quiet, and too few: the stand-ins are other rounds, and as many as are missing."""
     clock = {"wall": 0.0, "busy": 0.0, "visits": 0}
 
-    def visit(trainee, ready):
+    def visit(state, ready):
         number = clock["visits"] // 2
         clock["visits"] += 1
         clock["wall"] += 1.0

@@ -1,6 +1,6 @@
-"""Sections → report.html: one file that loads nothing, made of a template, a style sheet and a script beside this.
+"""Sections → report.html: one file that loads nothing, made of the template, style sheet and script in this folder.
 
-Everything is escaped, and should something slip through after all, the page's policy lets no script run but its own.
+All text is escaped. As a second safeguard the page's content security policy allows no script but its own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lossbench.report.blocks import Figure, Section, Table
 from lossbench.report.output.drill import Drill, embedded
 
 HERE = Path(__file__).parent
-WIDE = 44  # characters from which a text may break into lines
+WIDE = 44  # characters; longer texts may wrap
 
-# Text has a contrast of 4.5 or more with every background it may stand on (tests/report/test_html.py computes it).
+# Text has a contrast of 4.5 or more with every background that it may be on; a test computes it.
 LIGHT = {
     **{"ink": "#1b1f24", "soft": "#57606a", "line": "#e1e4e8", "edge": "#8c959f", "link": "#0a5ea8"},
     **{"back": "#fafbfc", "panel": "#ffffff", "head": "#f4f6f8", "hover": "#f2f6fb"},
@@ -39,12 +39,12 @@ DARK = {
     **{"mark": "#c6b0fb", "mark-back": "#31274d", "plain": "#a3acb7", "plain-back": "#262d36"},
 }
 
-# Drawings are made for white paper. In the dark they are turned about, hues kept, and their black ground let through.
-# `shade` is the shadow at the edge of a table that goes on.
+# Drawings are made for white. In the dark theme they are inverted with their hues kept, and their then black background
+# is blended away. `shade` is the shadow at the edge of a table that can be scrolled.
 PAPER = {"paper": "#ffffff", "turn": "none", "blend": "normal", "shade": "#e2e7ed"}
 DARK_PAPER = {"paper": DARK["panel"], "turn": "invert(1) hue-rotate(180deg)", "blend": "screen", "shade": "#05070a"}
 
-# The colour of a word; the word itself always stands there too.
+# Colours of verdicts and statuses, which are always written out too.
 TONES = {
     **dict.fromkeys(("supported", "reproduced", "better", "done"), "good"),
     **dict.fromkeys(("contradicted", "worse", "failed", "diverged", "oom", "timeout"), "bad"),
@@ -82,16 +82,14 @@ def _beside(name: str) -> str:
 
 
 def _colours() -> str:
-    """The variables of both themes: the system's wish holds until the reader chooses."""
+    """The variables of both themes: the system's preference applies until the reader chooses one."""
     themes = (LIGHT | PAPER, DARK | DARK_PAPER)
     light, dark = ("; ".join(f"--{name}: {value}" for name, value in theme.items()) for theme in themes)
-    return "\n".join(
-        [
-            f":root {{ color-scheme: light; {light} }}",
-            f"@media screen {{ :root[data-theme=dark] {{ color-scheme: dark; {dark} }} }}",
-            "@media screen and (prefers-color-scheme: dark) {"
-            f" :root:not([data-theme=light]) {{ color-scheme: dark; {dark} }} }}",
-        ]
+    system = f":root:not([data-theme=light]) {{ color-scheme: dark; {dark} }}"
+    return (
+        f":root {{ color-scheme: light; {light} }}\n"
+        f"@media screen {{ :root[data-theme=dark] {{ color-scheme: dark; {dark} }} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ {system} }}"
     )
 
 
@@ -107,12 +105,11 @@ def _template() -> jinja2.Template:
     return environment.from_string(_beside("report.html.j2"))
 
 
-def _body(drill: Drill, section: Section, table: Table) -> Markup:
-    """The rows of a table. Their markup is spare, since most of a large page is rows."""
-    links = drill.links(table)
+def _body(drill: Drill, table: Table) -> Markup:
+    """The rows of a table, with as little markup as possible: they are most of a large page."""
     lines = []
-    for index, row in enumerate(table.rows):
-        groups = " ".join(map(str, links[index]))
+    for index, (row, linked) in enumerate(zip(table.rows, drill.links(table), strict=True)):
+        groups = " ".join(map(str, linked))
         cells = "".join(_cell(table, index, column, text) for column, text in enumerate(row))
         lines.append(f'<tr data-g="{groups}">{cells}</tr>' if groups else f"<tr>{cells}</tr>")
     return Markup("\n".join(lines))
@@ -124,7 +121,7 @@ def _cell(table: Table, row: int, column: int, text: str) -> str:
     if heading == "verdict" and text:
         shown = f'<span class="badge {TONES.get(text, "plain")}">{shown}</span>'
     if heading in table.left:
-        if heading == "loss":  # `name[option=1]` may break before its options, where a phone has no room for both
+        if heading == "loss":  # on a phone `name[option=1]` may wrap before its options
             shown = shown.replace("[", "<wbr>[")
         return f'<td class="l wide">{shown}</td>' if len(text) > WIDE else f'<td class="l">{shown}</td>'
     rank = table.rank(row, column)
@@ -133,7 +130,7 @@ def _cell(table: Table, row: int, column: int, text: str) -> str:
 
 
 def _is(text: str, rank: float) -> bool:
-    """Whether the text is the number itself, which then need not be said twice."""
+    """Whether the text is the number itself, which then need not be repeated."""
     try:
         return float(text) == rank
     except ValueError:
@@ -141,16 +138,16 @@ def _is(text: str, rank: float) -> bool:
 
 
 def _headed(caption: str) -> Markup:
-    """A caption whose first word, up to a colon, names what it is about."""
+    """A caption with what it is about, the part before a colon, in bold."""
     name, colon, rest = caption.partition(": ")
     return Markup("<b>{}</b>: {}").format(name, rest) if colon and len(name) <= 40 else escape(caption)
 
 
 def _inline(figure: Figure) -> Markup:
-    """The drawing alone, without the XML prologue (which names an outside address), its ids made its own."""
+    """The drawing without its XML prologue (which contains a URL), its ids made unique within the page."""
     svg = figure.svg[figure.svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # A style element of a drawing would hold for the whole page; what it says of lines stands in page.css.
+    # The style element of a drawing would apply to the whole page; page.css has what it says about lines.
     svg = re.sub(r"<style\b.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\b(id="|url\(#|href="#)', lambda found: f"{found[1]}{figure.name}-", svg)
     return Markup(svg)

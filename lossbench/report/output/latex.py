@@ -1,4 +1,4 @@
-"""Tables → LaTeX: one tabular a file, to be \\input by a paper, and a document with all of them. No packages."""
+"""Tables → LaTeX: one tabular per file to \\input in a paper, and a document with all of them. Needs no packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from lossbench.core import plain
 from lossbench.report.blocks import Section, Table
 
-# What LaTeX reads as commands, and the letters of our tables that its fonts lack.
+# Characters that LaTeX reads as commands, and those of our tables that its fonts lack.
 SPECIAL = {
     "\\": r"\textbackslash{}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
@@ -51,7 +51,7 @@ SPECIAL = {
 
 
 def documents(sections: Sequence[Section]) -> dict[str, str]:
-    """The tables by file name, and `all.tex`, which compiles as it is."""
+    """The tables by file name, and `all.tex`, a document that includes them."""
     files: dict[str, str] = {}
     shown = []
     for section in sections:
@@ -61,9 +61,8 @@ def documents(sections: Sequence[Section]) -> dict[str, str]:
             met[name] += 1
             name += f"-{met[name]}" if met[name] > 1 else ""
             files[f"{name}.tex"] = tabular(table)
-            shown.append(
-                f"\\section*{{{escaped(section.title)}}}\n{{\\tiny\\input{{{name}}}}}\n\n{escaped(table.caption)}\n"
-            )
+            title, caption = escaped(section.title), escaped(table.caption)
+            shown.append(f"\\section*{{{title}}}\n{{\\tiny\\input{{{name}}}}}\n\n{caption}\n")
     if not files:
         return {}
     body = "\n\\clearpage\n".join(shown)
@@ -80,22 +79,18 @@ def tabular(table: Table) -> str:
 
 
 def _braced(cell: str) -> str:
-    """A cell; one that begins with a bracket would be read as the option of the line break before it."""
+    """A cell; a leading bracket or star would be read as an argument of the line break before it."""
     text = escaped(cell)
     return f"{{}}{text}" if text.startswith(("[", "*")) else text
 
 
 def escaped(text: str) -> str:
-    """Text that LaTeX shows as it is; letters that its standard fonts cannot show are named by their number."""
+    """Text that LaTeX shows unchanged; characters that its standard fonts lack are shown as their code point."""
     text = re.sub("(.)\u0304", "\ue000\\1", plain.line(text))  # a bar over the letter
-    shown = "".join(SPECIAL.get(letter, letter if _plain(letter) else _named(letter)) for letter in text)
+    shown = "".join(SPECIAL.get(letter, letter if _plain(letter) else f"[U+{ord(letter):04X}]") for letter in text)
     return re.sub("\ue000\\$(.*?)\\$", r"$\\bar{\1}$", shown).replace("\ue000", "")
 
 
 def _plain(letter: str) -> bool:
-    """ASCII, or a letter with an accent that LaTeX composes."""
+    """ASCII, or an accented letter that LaTeX composes."""
     return letter.isascii() or letter == "\ue000" or (ord(letter) < 0x180 and unicodedata.category(letter)[0] == "L")
-
-
-def _named(letter: str) -> str:
-    return f"[U+{ord(letter):04X}]"

@@ -1,9 +1,9 @@
-"""Sections → Markdown, and the page that `page` builds. Nothing here knows a statistic."""
+"""Sections → summary.md."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tabulate
 
@@ -34,18 +34,6 @@ def markdown(results: Results, sections: Sequence[Section]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def html(results: Results, sections: Sequence[Section]) -> str:
-    """The report as one page that needs no network; all text is escaped."""
-    from lossbench.report.output import html as page
-
-    return page.html(results, sections)
-
-
-def figures(sections: Sequence[Section]) -> Iterator[Figure]:
-    for section in sections:
-        yield from (block for block in section.blocks if isinstance(block, Figure))
-
-
 def _pipe_table(table: Table) -> str:
     align = ["left" if column in table.left else "right" for column in table.columns]
     rows = [[_escape(cell) for cell in row] for row in table.rows]
@@ -55,5 +43,5 @@ def _pipe_table(table: Table) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text that Markdown shows as it is; what needs no escape keeps its plain look (`w_softmax[alpha=1.5]`)."""
+    """Text that Markdown shows unchanged; what needs no escape has none (`w_softmax[alpha=1.5]`)."""
     return re.sub(r"([\\`*<>|]|(?<!\w)_|_(?!\w)|(?<=\])\()", r"\\\1", plain.line(text))

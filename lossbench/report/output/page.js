@@ -1,13 +1,13 @@
 "use strict";
-// What a page gains with JavaScript: a theme, sorted and filtered tables, and the cells behind each row. Text enters the
-// page through textContent alone, so nothing that a suite, a loss or a log says can become markup.
+// A theme, sorted and filtered tables, and the cells behind each row. Text enters the page only through textContent, so
+// nothing in a suite, a loss or a log can become markup.
 (() => {
   const THEME = "lossbench-theme";
   const root = document.documentElement;
 
-  // --- theme: set before anything is painted
+  // --- theme, set before the first paint
   const remembered = () => { try { return localStorage.getItem(THEME); } catch { return null; } };
-  const remember = (value) => { try { localStorage.setItem(THEME, value); } catch { /* storage is not allowed */ } };
+  const remember = (value) => { try { localStorage.setItem(THEME, value); } catch { /* storage is blocked */ } };
   const system = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
   if (["dark", "light"].includes(remembered())) root.dataset.theme = remembered();
@@ -41,7 +41,7 @@
     return text.trim() === "" || Number.isNaN(Number(text)) ? null : Number(text);
   }
 
-  // Rows without a value come last in both directions; rows that are equal keep the report's own order.
+  // Rows without a value come last in both directions; equal rows keep the order of the report.
   function sortBy(table, rows, header, column) {
     const direction = NEXT[header.getAttribute("aria-sort")];
     for (const other of table.tHead.rows[0].cells) other.setAttribute("aria-sort", "none");
@@ -57,7 +57,7 @@
     table.tBodies[0].append(...keyed.map(([, row]) => row));
   }
 
-  // All words must be in a row; a word after a minus must not.
+  // A row must contain every word, and none that follows a minus.
   function fits(text, query) {
     return query.toLowerCase().split(/\s+/).filter(Boolean).every((word) =>
       word.length > 1 && word.startsWith("-") ? !text.includes(word.slice(1)) : text.includes(word));
@@ -67,7 +67,7 @@
   const shownText = (cell) => cell.textContent.trim();
 
   async function copy(text) {
-    try { await navigator.clipboard.writeText(text); return true; } catch { /* an old browser, or not allowed */ }
+    try { await navigator.clipboard.writeText(text); return true; } catch { /* an old browser, or blocked */ }
     const area = make("textarea", { value: text, className: "unseen" });
     document.body.append(area);
     area.select();
@@ -85,7 +85,7 @@
       header.setAttribute("aria-sort", "none");
       header.append(button);
     });
-    if (rows.length > 5) card.prepend(tools(card, table, rows)); // a few rows are seen at once
+    if (rows.length > 5) card.prepend(tools(card, table, rows)); // a few rows need no filter
   }
 
   function tools(card, table, rows) {
@@ -108,7 +108,7 @@
     copyButton.addEventListener("click", async () => {
       const seen = [table.tHead.rows[0], ...table.tBodies[0].rows].filter((row) => !row.classList.contains("out"));
       const text = seen.map((row) => [...row.cells].map((cell) => csvField(shownText(cell))).join(",")).join("\n");
-      copyButton.textContent = (await copy(`${text}\n`)) ? "Copied" : "Not allowed";
+      copyButton.textContent = (await copy(`${text}\n`)) ? "Copied" : "Blocked by the browser";
       setTimeout(() => { copyButton.textContent = "Copy CSV"; }, 1500);
     });
     return make("div", { className: "tools" }, input, count, copyButton);
@@ -162,7 +162,7 @@
               path(cell.run, "cells", cell.key, "/record.json"), path(cell.run, "logs", cell.key, ".log")])));
         body.append(row);
         if (cell.note !== null) {
-          // Its last line, which mostly says why; the lines before it on demand, for the first such cell at once.
+          // The last line, which usually says why; the lines before it on demand, or at once for the first such cell.
           const text = data.notes[cell.note];
           const log = make("pre", { tabIndex: 0 }, text);
           const why = make("details", { open: first }, make("summary", {}, text.split("\n").at(-1)), log);
@@ -191,7 +191,7 @@
       return `${done.length} of ${counted(mine.length)} done${mean}`;
     }
 
-    // `parts`: a group, its cells, those of the loss it is compared with (or null), and what is to be said of them.
+    // Each part: a group, its cells, those of the loss that it is compared with (or null), and a summary of them.
     function show(title, parts) {
       document.getElementById("panel-title").textContent = title;
       const body = document.getElementById("panel-body");
@@ -200,11 +200,11 @@
         make("p", { className: "caption" }, `${data.groups[group].where}. ${said}.`),
         cellTable(mine, others, data.groups[group].loss),
       ]));
-      const runs = data.runs.length > 1 ? "Paths begin with their run folder" : `Paths are relative to ${data.runs[0]}`;
-      body.append(make("p", { className: "caption" }, `${runs}; the curve is the training loss, every cell of a table on one scale.`));
+      const runs = data.runs.length > 1 ? "Paths start with the run folder" : `Paths are relative to ${data.runs[0]}`;
+      body.append(make("p", { className: "caption" }, `${runs}. Curves show the training loss; all curves of a table share one scale.`));
       dialog.showModal();
       body.scrollTop = 0;
-      for (const log of body.querySelectorAll("pre")) log.scrollTop = log.scrollHeight; // the end of a log says most
+      for (const log of body.querySelectorAll("pre")) log.scrollTop = log.scrollHeight; // the end of a log matters most
     }
 
     const grouped = (index) => cells.filter((cell) => cell.group === index);
@@ -220,13 +220,13 @@
     for (const row of document.querySelectorAll("tr[data-g]")) {
       const heads = [...row.closest("table").tHead.rows[0].cells].map(shownText);
       const cell = row.cells[Math.max(0, heads.indexOf("loss"))];
-      const button = make("button", { type: "button", className: "open", title: "Show its cells" }, ...cell.childNodes);
+      const button = make("button", { type: "button", className: "open", title: "Show the cells behind this row" }, ...cell.childNodes);
       button.setAttribute("aria-haspopup", "dialog");
       cell.append(button);
       row.addEventListener("click", (event) => {
         const chosen = String(getSelection());
         if (event.target.closest("button") === button || (!event.target.closest("button, a") && !chosen)) {
-          button.focus(); // where the reader comes back to
+          button.focus(); // focus returns here when the dialog closes
           open(row);
         }
       });
@@ -257,11 +257,11 @@
     dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   }
 
-  // --- where the reader is, in the table of contents
+  // --- the current section in the table of contents
   function follow() {
     const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
     const seen = new Set();
-    // The last sections cannot reach the top of the window: what the reader asked for is where they are.
+    // The last sections cannot reach the top of the window: there the section of the address is the current one.
     const asked = () => {
       const section = document.getElementById(location.hash.slice(1));
       const atEnd = scrollY + innerHeight >= root.scrollHeight - 2;
