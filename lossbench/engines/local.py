@@ -59,14 +59,15 @@ class Local(Engine):
         job = {
             "task": "cell",
             "cell": cell.to_json(),
-            "data": str(of.data),
-            "store": str(of.store.root),
-            "plugins": [str(folder) for folder in of.registry.folders],
+            # Absolute: the servers may have been started in another working folder.
+            "data": str(of.data.absolute()),
+            "store": str(of.store.root.absolute()),
+            "plugins": [str(folder.absolute()) for folder in of.registry.folders],
             "memory": of.limits.memory,
             "checkpoint": of.limits.checkpoint,
             "gpu": gpu,
         }
-        of.servers.of(cell).submit(cell.key, of.store.log(cell.key), job)
+        of.servers.of(cell).submit(cell.key, of.store.log(cell.key).absolute(), job)
 
     def events(self) -> Iterator[Started | Ended]:
         limit = self._setting.limits.memory

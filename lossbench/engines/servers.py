@@ -200,7 +200,7 @@ class Servers:
                 "task": task,
                 "cells": [cell.to_json(where=True) for cell in cells],
                 "data": str(data.absolute()),
-                "plugins": [str(place) for place in self.registry.folders],
+                "plugins": [str(place.absolute()) for place in self.registry.folders],
                 "reply": str(reply),
                 "step": str(step),
                 "more": more,

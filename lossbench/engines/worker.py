@@ -30,8 +30,7 @@ ASIDE: dict[str, Callable[..., Any]] = {"preflight": preflight, "probe": probe}
 def work(job: dict[str, Any]) -> int:
     """Do one job; the exit code of its process."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names may be no Unicode
-    # Absolute from the start: plugins may change the working folder.
-    registry, data = Registry(Path(folder).absolute() for folder in job["plugins"]), Path(job["data"]).absolute()
+    registry, data = Registry(map(Path, job["plugins"])), Path(job["data"])
     if job["task"] in ASIDE:
         cells, step = [Cell.from_json(cell) for cell in job["cells"]], Path(job["step"])
         answer = ASIDE[job["task"]](

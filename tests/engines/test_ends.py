@@ -36,7 +36,12 @@ MORE = {
     "errs_long": ("raise RuntimeError('x' * 10**7)", "failed", PLUGIN, "RuntimeError: xxx"),
     "errs_in_lines": (r"raise RuntimeError('\n'.join(map(str, range(10**5))))", "failed", PLUGIN, "RuntimeError: 0\n1"),
     "errs_oddly": (r"print('bad \udcff'); raise RuntimeError('bad \udcff name')", "failed", PLUGIN, r"bad \udcff name"),
-    "is_moody": ("if not os.path.exists('calm'): raise RuntimeError('not today')", "failed", PLUGIN, "not today"),
+    "is_moody": (
+        "if not os.path.exists(__file__ + '.calm'): raise RuntimeError('not today')",
+        "failed",
+        PLUGIN,
+        "not today",
+    ),
     "hides": ("if self.calls == 1: {hiding}", "done", None, ""),
     "collapses": ("pass", "done", None, ""),
     "talks": ("print('this is step', self.calls)", "done", None, ""),
@@ -187,7 +192,7 @@ def test_retry_failed_trains_what_failed_and_nothing_that_came_to_a_result(run, 
         on_start=lambda job, todo: trained.append([cell.label for cell in todo]),
     )
     again()
-    (folder / "calm").touch()
+    (folder / "losses/is_moody.py.calm").touch()
     again(retry_failed=True)
     assert trained == [[], ["is_moody"]]
     after = {record["label"]: record["status"] for record in records(folder / "runs/small").values()}

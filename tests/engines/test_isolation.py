@@ -130,7 +130,7 @@ def test_an_unsound_plugin_ends_the_run_before_anything_is_written(tmp_path):
     assert not (tmp_path / "run").exists() and not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("moment", ["a library is being imported", "cells train"])
+@pytest.mark.parametrize("moment", [pytest.param("a library is being imported", marks=pytest.mark.slow), "cells train"])
 def test_nothing_survives_a_run_that_is_killed_while(tmp_path, moment):
     """Not even a process that left its session, or one whose parent has ended."""
     marker, environment = tmp_path / "pids", None

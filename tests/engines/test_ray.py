@@ -233,7 +233,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, cluster):
     wait_until((tmp_path / "pids").exists)
     wait_until(lambda: (tmp_path / "pids").read_text().count("\n") > 5)  # beyond the preflight
     os.killpg(driver.pid, signal.SIGINT)
-    _, stderr = driver.communicate(timeout=60)
+    _, stderr = driver.communicate(timeout=120)
     assert driver.returncode == 130
     assert "the same command continues from here" in stderr and "Traceback" not in stderr
     pids = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
@@ -247,7 +247,7 @@ def test_a_local_run_and_one_on_ray_share_the_work_of_a_folder(tmp_path, on_ray)
     other = started(tmp_path, *arguments, stderr=subprocess.PIPE, text=True)
     wait_until((tmp_path / "ray" / "plan.json").exists)
     done = on_ray(suite)
-    _, stderr = other.communicate(timeout=60)
+    _, stderr = other.communicate(timeout=120)
     assert other.returncode == 0, stderr
     assert not done.unfinished and len(records(done.folder)) == 8
     assert not (done.folder / "set_aside").exists()  # no cell was trained twice

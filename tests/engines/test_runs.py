@@ -115,7 +115,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     wait_until(lambda: list(tmp_path.glob("runs/small/logs/*.log")) or run.poll() is not None, 120)
     time.sleep(0.2)
     os.killpg(run.pid, signal.SIGINT)
-    _, stderr = run.communicate(timeout=60)
+    _, stderr = run.communicate(timeout=120)
     assert run.returncode == 130, stderr
     assert "the same command continues from here" in stderr
     assert "Traceback" not in stderr

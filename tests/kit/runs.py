@@ -65,7 +65,7 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
-def wait_until(condition, seconds: float = 60) -> None:
+def wait_until(condition, seconds: float = 150) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
