@@ -16,7 +16,7 @@ from lossbench.core.errors import DataError, SuiteError
 from lossbench.core.model import Cell
 from lossbench.data import load_dataset
 from lossbench.engines import available_cores, scheduler
-from lossbench.engines.protocol import Engine, Limits, Resources, Setting
+from lossbench.engines.protocol import Engine, Limits, Resources, RunContext
 from lossbench.engines.scheduler import Event
 from lossbench.engines.servers import Servers
 from lossbench.plan import job
@@ -176,7 +176,7 @@ def run(
     )
     said.ready(planned)
     store = Store(out or Path("runs") / planned.suite.info.name)
-    setting = Setting(
+    context = RunContext(
         store,
         planned.registry,
         planned.data,
@@ -186,10 +186,11 @@ def run(
         notify=said.say,
     )
     session = _Session(
-        chosen, setting, said, _with_notices(on_event, notify), on_start, notify, force, retry_failed, fail_fast
+        chosen, context, said, _with_notices(on_event, notify), on_start, notify, force, retry_failed, fail_fast
     )
-    trained = session.train(planned)
-    tuned = session.train_tuned(planned, trained)
+    with contextlib.closing(context.servers):
+        trained = session.train(planned)
+        tuned = session.train_tuned(planned, trained)
     report = None
     if reports is not None:
         report = write([store.root], reports, plans=store.prepared and [store.prepared])
@@ -201,7 +202,7 @@ class _Session:
     """The training of one run: its cells go to an engine, their records to a store."""
 
     engine: Engine
-    setting: Setting
+    context: RunContext
     said: _FirstLine
     on_event: Callable[[Event], None]
     on_start: Callable[[Job, list[Cell]], None]
@@ -212,7 +213,7 @@ class _Session:
     records: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.store = self.setting.store
+        self.store = self.context.store
         self.records = _sound_records(self.store, self.said.say)
 
     def train(self, planned: Job) -> Job:
@@ -249,10 +250,10 @@ class _Session:
 
     def _execute(self, job: Job, todo: list[Cell]) -> None:
         redo = frozenset(cell.key for cell in todo if cell.key in self.records)
-        rules = scheduler.Rules(self.setting.limits.timeout, self.fail_fast, redo=redo)
-        with self.said.anyway(job), _opened(self.engine, job, todo, self.setting):
+        rules = scheduler.Rules(self.context.limits.timeout, self.fail_fast, redo=redo)
+        with self.said.anyway(job), _opened(self.engine, job, todo, self.context):
             if self.said.waits or training_steps(todo) > FORECAST_STEPS:
-                expects = predict(job, [*todo, *job.following()], self.engine.size(), self.setting.servers)
+                expects = predict(job, [*todo, *job.following()], self.engine.size(), self.context.servers)
                 self.said.expected(job, _opening(job, expects))
             self.store.prepare(job.suite, job.cells)
             self.store.sweep_staging()
@@ -363,11 +364,11 @@ def _get(
 
 
 @contextlib.contextmanager
-def _opened(engine: Engine, job: Job, todo: list[Cell], setting: Setting) -> Iterator[None]:
+def _opened(engine: Engine, job: Job, todo: list[Cell], context: RunContext) -> Iterator[None]:
     """An engine that is ready for these cells; SuiteError when one of their plugins is not sound."""
-    with contextlib.closing(setting.servers) as servers, engine.open(todo, setting):
+    with engine.open(todo, context):
         needed = of_angles(job.suite.info.claims, [spec for cell in todo for spec in cell.losses])
-        if problems := servers.preflight(todo, setting.data, needed, setting.limits.timeout or 0):
+        if problems := context.servers.preflight(todo, context.data, needed, context.limits.timeout or 0):
             raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
         yield
 

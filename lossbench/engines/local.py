@@ -15,7 +15,7 @@ from lossbench.core.errors import LossbenchError
 from lossbench.core.guard import descendants, end_tree, how_it_ended
 from lossbench.core.model import Cause, Cell, Record
 from lossbench.engines import available_cores
-from lossbench.engines.protocol import Ended, Engine, Resources, Setting, Started
+from lossbench.engines.protocol import Ended, Engine, Resources, RunContext, Started
 
 POLL_SECONDS = 0.5  # between two looks at the limits and at cells that another run holds
 MEMORY_POLL_SECONDS = 0.1  # with a memory limit
@@ -38,8 +38,8 @@ class Local(Engine):
         self._running: dict[str, _Process] = {}
 
     @contextmanager
-    def open(self, cells: Sequence[Cell], setting: Setting) -> Iterator[None]:
-        self._setting = setting
+    def open(self, cells: Sequence[Cell], context: RunContext) -> Iterator[None]:
+        self._context = context
         self._free_gpus = gpus_for(cells)
         self._gpus = len(self._free_gpus)
         try:
@@ -53,7 +53,7 @@ class Local(Engine):
         return self._jobs if device == "cpu" else min(self._jobs, self._gpus)
 
     def submit(self, cell: Cell) -> None:
-        of = self._setting
+        of = self._context
         gpu = self._free_gpus.pop(0) if cell.device != "cpu" else None
         self._running[cell.key] = _Process(cell, gpu)
         job = {
@@ -70,10 +70,10 @@ class Local(Engine):
         of.servers.of(cell).submit(cell.key, of.store.log(cell.key).absolute(), job)
 
     def events(self) -> Iterator[Started | Ended]:
-        limit = self._setting.limits.memory
+        limit = self._context.limits.memory
         if limit is not None:
             self._enforce(limit)
-        event = self._setting.servers.next(POLL_SECONDS if limit is None else MEMORY_POLL_SECONDS)
+        event = self._context.servers.next(POLL_SECONDS if limit is None else MEMORY_POLL_SECONDS)
         if event is None or (key := event["id"]) not in self._running:  # something else that the servers did
             return
         if "pid" in event:
@@ -107,7 +107,7 @@ class Local(Engine):
             why = f"its process ended with {how_it_ended(code)} before it had a result"
         by_itself = code != os.EX_IOERR and (code >= 0 or -code in CRASHES)
         cause: Cause = "plugin" if by_itself else "environment"
-        return Record(cell, "failed", f"{why}; its log: {self._setting.store.log(cell.key)}", cause)
+        return Record(cell, "failed", f"{why}; its log: {self._context.store.log(cell.key)}", cause)
 
 
 def gpus_for(cells: Sequence[Cell]) -> list[str]:

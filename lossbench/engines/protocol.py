@@ -38,7 +38,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunContext:
     """What an engine needs to know of the run whose cells it will get."""
 
     store: Store
@@ -80,7 +80,7 @@ class Engine(Protocol):
         """Raise a LossbenchError if the engine cannot be used at all. Starts nothing."""
         return
 
-    def open(self, cells: Sequence[Cell], setting: Setting) -> AbstractContextManager[None]:
+    def open(self, cells: Sequence[Cell], context: RunContext) -> AbstractContextManager[None]:
         """Get ready for these cells. When the context ends, however it ends, none of their processes is left."""
         ...
 

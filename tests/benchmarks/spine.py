@@ -21,7 +21,7 @@ import torch
 from lossbench import data
 from lossbench.engines import scheduler
 from lossbench.engines.local import Local
-from lossbench.engines.protocol import Resources, Setting
+from lossbench.engines.protocol import Resources, RunContext
 from lossbench.engines.servers import Servers
 from lossbench.plan import cells as plan
 from lossbench.plan.job import with_data
@@ -116,7 +116,7 @@ def _run(parsed, todo, registry: Registry, folder: Path, jobs: int) -> float:
     with contextlib.closing(Servers(registry)) as servers:
         servers.start(todo[:1])
         started = time.perf_counter()
-        with engine.open(todo, Setting(store, registry, data.data_folder(), servers)):
+        with engine.open(todo, RunContext(store, registry, data.data_folder(), servers)):
             scheduler.execute(todo, engine, store, scheduler.Rules())
         return time.perf_counter() - started
 

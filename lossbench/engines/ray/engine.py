@@ -18,7 +18,7 @@ from typing import Any
 from lossbench.core import files
 from lossbench.core.errors import ClusterLostError, RunError
 from lossbench.core.model import Cell, Record, Status
-from lossbench.engines.protocol import Ended, Engine, Resources, Setting, Started
+from lossbench.engines.protocol import Ended, Engine, Resources, RunContext, Started
 from lossbench.engines.ray import cluster, node
 
 POLL_SECONDS = 0.5
@@ -51,17 +51,17 @@ class Ray(Engine):
         cluster.check(self._resources.address)
 
     @contextmanager
-    def open(self, cells: Sequence[Cell], setting: Setting) -> Iterator[None]:
-        self._setting, limits = setting, setting.limits
-        with cluster.connected(self._resources, cells, limits.memory, setting.notify) as self._cluster:
+    def open(self, cells: Sequence[Cell], context: RunContext) -> Iterator[None]:
+        self._context, limits = context, context.limits
+        with cluster.connected(self._resources, cells, limits.memory, context.notify) as self._cluster:
             shared = {
                 "run": uuid.uuid4().hex,
-                "plugins": node.pack(setting.registry),
-                "folders": [str(folder.absolute()) for folder in setting.registry.folders],
+                "plugins": node.pack(context.registry),
+                "folders": [str(folder.absolute()) for folder in context.registry.folders],
                 "identity": node.identity(),
-                "data": str(setting.data.absolute()),
-                "data_given": setting.data_given,
-                "store": str(setting.store.root),
+                "data": str(context.data.absolute()),
+                "data_given": context.data_given,
+                "store": str(context.store.root),
                 "limits": asdict(limits),
             }
             self._shared = self._cluster.ray.put(shared)
@@ -86,7 +86,7 @@ class Ray(Engine):
         return self._resources.jobs or self._cluster.size()
 
     def submit(self, cell: Cell) -> None:
-        state = self._setting.store.partial(cell.key)
+        state = self._context.store.partial(cell.key)
         partial = state.read_bytes() if state.is_file() else None
         arguments = ["work", cell.to_json(), self._shared, self._warm_start(cell), partial]
         stream = self._cluster.submit(f"lossbench: {cell.title}", arguments, on=self._elsewhere(cell.key))
@@ -131,7 +131,7 @@ class Ray(Engine):
 
     def _landed(self, stream: Any, message: node.Message) -> Ended:
         """Store the record that a node sent, unless the cell may do better on another node."""
-        store, record = self._setting.store, Record.from_json(message["record"])
+        store, record = self._context.store, Record.from_json(message["record"])
         key = record.cell.key
         store.write_log(key, message["log"].encode(errors="backslashreplace"))
         if record.status == "failed" and record.cause == "environment":
@@ -173,7 +173,7 @@ class Ray(Engine):
             return None
         key = cell.warm_cell().key
         if key not in self._warm:
-            folder = self._setting.store.cells / key
+            folder = self._context.store.cells / key
             content = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
             self._warm[key] = self._cluster.ray.put(content)
             for old in list(self._warm)[:-WARM_STARTS_KEPT]:
@@ -182,7 +182,7 @@ class Ray(Engine):
 
     def _save(self, key: str, state: bytes) -> None:
         """Keep the state of a cell for another attempt or another driver; to lose it costs only time."""
-        path = self._setting.store.partial(key)
+        path = self._context.store.partial(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(exist_ok=True)
             with files.staged(path) as staging:

@@ -24,7 +24,7 @@ from lossbench.core.errors import PluginError
 from lossbench.core.model import Cell
 from lossbench.engines import scheduler
 from lossbench.engines.local import Local
-from lossbench.engines.protocol import Limits, Resources, Setting
+from lossbench.engines.protocol import Limits, Resources, RunContext
 from lossbench.engines.servers import Servers
 from lossbench.plugins.registry import FOLDER, Registry
 from lossbench.store.records import Store
@@ -127,12 +127,12 @@ def _trained(cell: Cell, registry: Registry, store: Store, shared: Mapping[str, 
     """Run the cell on the local engine, and pass on the state that it saves."""
     data = _data_folder(shared["data"], shared["data_given"])
     limits = Limits(**shared["limits"])
-    setting = Setting(store, registry, data, _servers.started(cell, shared["run"], registry), limits)
+    context = RunContext(store, registry, data, _servers.started(cell, shared["run"], registry), limits)
     yield {"started": True}
 
     def run() -> None:
         engine = Local(Resources(jobs=1))
-        with engine.open([cell], setting):
+        with engine.open([cell], context):
             scheduler.execute([cell], engine, store, scheduler.Rules(limits.timeout))
 
     state = store.partial(cell.key)
