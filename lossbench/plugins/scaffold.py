@@ -78,10 +78,7 @@ CLASSES = 4  # known without loading, so that a suite can be planned before the 
 
 
 def load(root: Path, *, noise: float = 0.5) -> Dataset:  # keyword-only arguments are its options
-    """`root` is the data folder. To read a file there: path = root / "my_file"; arrays = np.load(path).
-
-    For a missing file, raise lossbench.core.errors.MissingDataError: experiments that do not need it still run.
-    """
+    # Read your files from `root`, the data folder; for a missing one raise lossbench.core.errors.MissingDataError.
     splits = []
     for seed, per_class in ((0, 100), (1, 25)):  # train, test
         labels = np.repeat(np.arange(CLASSES), per_class)  # integers from 0 to CLASSES − 1

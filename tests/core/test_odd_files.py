@@ -284,7 +284,7 @@ def test_what_may_not_be_read_is_a_sentence(tmp_path):
 from lossbench.cli import commands as cli
 from lossbench import api, data
 from lossbench.plugins import registry
-from lossbench.suite import locate as suite_files
+from lossbench.suite import source as suite_files
 from lossbench.core.errors import LossbenchError
 from lossbench.data.download import fetch, sources
 def said(ask):

@@ -76,7 +76,7 @@ def test_a_text_cell_is_never_a_formula(start):
 def test_only_one_function_prints_for_people():
     """Everything else goes through it."""
     printing = []
-    for path in sorted(PACKAGE.glob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("click.echo", "sys.stdout.write"):
                 printing.append(path.name)

@@ -163,7 +163,7 @@ def test_what_is_bounded_once_stays_as_it_is():
 def test_a_network_that_predicts_one_class_is_done_but_flagged(run):
     assert "collapsed" in run.records["collapses"]["flags"] and "collapsed" not in run.records["softmax"]["flags"]
     summary = (run.folder / "reports" / "summary.md").read_text()
-    assert "collapses" in summary and "predict one class only" in summary
+    assert "collapses" in summary and "predict the same class for every input" in summary
 
 
 def test_logs_shows_what_a_cell_printed(run, monkeypatch):

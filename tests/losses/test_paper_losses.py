@@ -226,6 +226,7 @@ def test_annealing_follows_the_published_curve_and_scales_to_the_cell():
     assert literal.annealing.value == pytest.approx(1000 * (1 + 2.5e-5 * 100) ** -35)
     assert make("a_softmax", base=10.0, floor=5.0).annealing.value == 10
     faces = make("a_softmax")
+    faces.begin(5000)
     for _ in range(5000):
         faces.advance()
     assert faces.annealing.value == 5.0
@@ -233,6 +234,7 @@ def test_annealing_follows_the_published_curve_and_scales_to_the_cell():
 
 def test_the_schedule_moves_only_when_the_optimizer_does(batch):
     loss = make("a_softmax")
+    loss.begin(100)
     for _ in range(3):
         loss(*batch)
     assert loss.annealing.t == 0

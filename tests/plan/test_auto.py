@@ -140,6 +140,7 @@ def in_the_woods(tmp_path, *arguments, timeout=240):
 
 
 @needs_namespace
+@pytest.mark.slow
 def test_without_network_and_data_the_stand_ins_run_and_everyone_is_told(suite, tmp_path):
     for arguments in (["plan", "any.toml", "--no-forecast"], ["run", "any.toml", "-n"]):
         told = in_the_woods(tmp_path, *arguments)
