@@ -22,6 +22,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from lossbench.core.files import opened
@@ -39,12 +40,7 @@ def serve(modules: list[str]) -> None:
     def say(**what: Any) -> None:
         print(json.dumps(what), file=out, flush=True)
 
-    for module in modules:
-        say(importing=module)
-        with contextlib.suppress(Exception, SystemExit):  # the cell that needs it fails with the error in its own log
-            importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # keeps the children's garbage collectors off the shared pages
+    _preload(modules, say)
     say(ready=True)
     children: dict[int, str] = {}
     wake_read = wake_on(signal.SIGCHLD)
@@ -75,6 +71,15 @@ def serve(modules: list[str]) -> None:
     finally:
         for pid in children:
             end_tree(pid)
+
+
+def _preload(modules: list[str], say: Callable[..., None]) -> None:
+    for module in modules:
+        say(importing=module)
+        with contextlib.suppress(Exception, SystemExit):  # the cell that needs it fails with the error in its own log
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # keeps the children's garbage collectors off the shared pages
 
 
 def _guarded(request: dict[str, Any], out: int) -> NoReturn:

@@ -146,26 +146,12 @@ def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) ->
         if (metric := getattr(claim, key)) is not None:
             _check_metric(metric, experiment, [*path, key], names)
     _check_form(claim, path, names)
-    if claim.width is not None and claim.width not in experiment.widths:
-        widths = ", ".join(str(width) for width in experiment.widths)
-        problem = f"experiment '{experiment.name}' has no width {claim.width!r}; known: {widths}"
-        raise names.fail([*path, "width"], problem)
-    ks = [k for k, _ in experiment.tasks]
-    if claim.classes is not None and claim.classes not in ks:
-        problem = f"experiment '{experiment.name}' has no {claim.classes} classes; known: {', '.join(map(str, ks))}"
-        raise names.fail([*path, "classes"], problem)
-
-    if claim.margin is not None and (most := MOST.get(METRICS[claim.metric].unit)) and claim.margin > most:
-        unit = METRICS[claim.metric].unit
-        raise names.fail([*path, "margin"], f"must be at most {most} {unit} of '{claim.metric}', got {claim.margin:g}")
+    _check_place(claim, experiment, path, names)
+    _check_margin(claim, path, names)
 
     def named(key: str, written: str | None) -> str | None:
         return None if written is None else names.one_of(written, experiment.losses, [*path, key])
 
-    if claim.margin is None and not METRICS[claim.metric].is_score and any(getattr(claim, key) for key in MARGINS):
-        unit = METRICS[claim.metric].unit or "the metric's own unit"
-        problem = f"needs the key 'margin': how many {unit} of '{claim.metric}' count as no difference"
-        raise names.fail(path, problem)
     if claim.along is not None:
         if experiment.tunes and claim.along not in GRID:
             problem = f"tuning chooses the options of '{experiment.name}', so it has no trend along '{claim.along}'"
@@ -183,6 +169,30 @@ def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) ->
     if first == than and claim.than_metric in (None, claim.metric):
         raise names.fail(path, f"compares '{first}' with itself")
     return claim.model_copy(update={form: first, "than": than})
+
+
+def _check_place(claim: Claim, experiment: Experiment, path: Path, names: Names) -> None:
+    """The width and the number of classes of a claim are among the experiment's."""
+    if claim.width is not None and claim.width not in experiment.widths:
+        widths = ", ".join(str(width) for width in experiment.widths)
+        problem = f"experiment '{experiment.name}' has no width {claim.width!r}; known: {widths}"
+        raise names.fail([*path, "width"], problem)
+    ks = [k for k, _ in experiment.tasks]
+    if claim.classes is not None and claim.classes not in ks:
+        problem = f"experiment '{experiment.name}' has no {claim.classes} classes; known: {', '.join(map(str, ks))}"
+        raise names.fail([*path, "classes"], problem)
+
+
+def _check_margin(claim: Claim, path: Path, names: Names) -> None:
+    """A margin fits the metric's unit, and metrics that are no scores have one where the claim needs it."""
+    if claim.margin is not None and (most := MOST.get(METRICS[claim.metric].unit)) and claim.margin > most:
+        unit = METRICS[claim.metric].unit
+        raise names.fail([*path, "margin"], f"must be at most {most} {unit} of '{claim.metric}', got {claim.margin:g}")
+
+    if claim.margin is None and not METRICS[claim.metric].is_score and any(getattr(claim, key) for key in MARGINS):
+        unit = METRICS[claim.metric].unit or "the metric's own unit"
+        problem = f"needs the key 'margin': how many {unit} of '{claim.metric}' count as no difference"
+        raise names.fail(path, problem)
 
 
 def relabelled(claim: Claim, before: Experiment, after: Experiment) -> Claim:

@@ -187,12 +187,10 @@ def _findings(plugin: Plugin, registry: Registry, trying: Trying = lambda name: 
     yield loads
     if loads.status == "fail":
         return
-    if plugin.kind == "backbone":
-        for name, test in OF_A_BACKBONE.items():
-            yield judge(name, test, [subject])
-        return
-    for name, test in OF_THE_FILE.items():
+    for name, test in (OF_A_BACKBONE if plugin.kind == "backbone" else OF_THE_FILE).items():
         yield judge(name, test, [subject])
+    if plugin.kind == "backbone":
+        return
     declared = judge("declarations", margin.declarations, [subject])
     yield declared
     subject = replace(subject, believed=declared.status == "pass")
@@ -212,12 +210,16 @@ def _findings(plugin: Plugin, registry: Registry, trying: Trying = lambda name: 
             yield judge(name, test, variants)
     for name, fact in FACTS.items():
         trying(name)
-        try:
-            yield Finding(name, "fact", fact(subject))
-        except NotApplicable as reason:
-            yield Finding(name, "skip", str(reason))
-        except (Exception, SystemExit) as error:
-            yield Finding(name, "skip", f"could not be determined: {_raised(error)}")
+        yield _stated(name, fact, subject)
+
+
+def _stated(name: str, fact: Callable[[Subject], str], subject: Subject) -> Finding:
+    try:
+        return Finding(name, "fact", fact(subject))
+    except NotApplicable as reason:
+        return Finding(name, "skip", str(reason))
+    except (Exception, SystemExit) as error:
+        return Finding(name, "skip", f"could not be determined: {_raised(error)}")
 
 
 def _judged(name: str, test: Property, variants: Sequence[Subject]) -> Finding:
