@@ -4,8 +4,8 @@
         meta.json               classes, version (a digest of all arrays), the sources and their state when read
         train_images.npy …      N×H×W×C uint8; labels, pairs and folds int64
 
-OPTIONS and SOURCE are hashes of what decides the arrays: the options, including `size` and `gray`, and the plugin's
-code. A folder appears by one rename and is never seen incomplete; if the plugin or the files it read have changed, the
+OPTIONS and SOURCE are hashes of what decides the arrays: the options, including `size` and `gray`, where the plugin is,
+and the plugin's code. A folder appears by one rename and is never seen incomplete; if the plugin or the files it read have changed, the
 dataset is prepared again and replaces the old one.
 """
 
@@ -43,7 +43,9 @@ Progress = Callable[[str, int, int], None]
 
 def place(plugin: Plugin, options: Mapping[str, Any], root: Path) -> Path:
     """The folder for the prepared form of a dataset with these options; it may not exist yet."""
-    wanted = _short(str(root.absolute()), options)
+    # A copy of a plugin in another folder may read other files beside it, so it has a prepared form of its own.
+    home = [] if plugin.built_in else [str(plugin.path.absolute())]
+    wanted = _short(str(root.absolute()), options, *home)
     return _home(root) / f"{plugin.name}-{wanted}-{_short(FORMAT, plugin.source_hash)}"
 
 

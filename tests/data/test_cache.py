@@ -247,3 +247,23 @@ def test_a_subset_of_a_subset_means_the_right_images():
     assert np.array_equal(twice.images, split.whole[[4, 6]])
     assert np.array_equal(twice.gather(np.array([1])), split.whole[[6]])
     assert twice.labels.tolist() == [0, 0]
+
+
+def test_the_same_plugin_in_another_folder_reads_the_files_beside_it(tmp_path):
+    """Also when the first folder is gone: its prepared form must not stand for the second one's files."""
+    arrays = []
+    for place, value in (("first", 1), ("second", 2)):
+        folder = tmp_path / place / "datasets"
+        folder.mkdir(parents=True)
+        (folder / "beside.py").write_text(
+            '"""Beside."""\nimport numpy as np\nfrom pathlib import Path\nfrom lossbench.data import Dataset, Split\n\n'
+            "def load(root):\n"
+            '    images = np.load(Path(__file__).with_name("beside.npy"))\n'
+            "    split = Split.of(images, np.arange(8) % 2)\n"
+            "    return Dataset(split, split, 2)\n"
+        )
+        np.save(folder / "beside.npy", np.full((8, 8, 8, 1), value, np.uint8))
+        found = lossbench.load_dataset("beside", data=tmp_path / "data", registry=Registry([folder.parent]))
+        arrays.append(found.train.images.max())
+        shutil.rmtree(folder)
+    assert arrays == [1, 2]

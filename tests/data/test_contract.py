@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lossbench
+from lossbench import data
 from lossbench.core.errors import DataError
 from lossbench.data import cache, count_classes
 from lossbench.plugins.registry import Registry
@@ -35,8 +36,9 @@ TASK = ', *, task: str = "verification"'
 
 
 @pytest.fixture
-def returned(tmp_path):
-    """What `load_dataset` makes of a plugin with one line changed."""
+def returned(tmp_path, monkeypatch):
+    """What `load_dataset` makes of a plugin with one line changed; in this process, which saves a start per case."""
+    monkeypatch.setattr(data, "_done", lambda plugin, registry, job, progress: data.done_apart(plugin, job, progress))
 
     def load(change="pass", options="", **given):
         (tmp_path / "datasets").mkdir(exist_ok=True)
