@@ -60,9 +60,9 @@ def registry() -> Registry:
     return Registry()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def kept_servers() -> Iterator[None]:
-    """From here on `api.run` in this process forks its cells from servers that stay up: torch is loaded only once."""
+    """`api.run` in a test process forks its cells from servers that stay up: torch is loaded only once."""
     from kit.servers import KeptServers
 
     from lossbench import api

@@ -4,9 +4,9 @@
         meta.json               classes, version (a digest of all arrays), the sources and their state when read
         train_images.npy …      N×H×W×C uint8; labels, pairs and folds int64
 
-OPTIONS and SOURCE are hashes of what decides the arrays: the options, including `size` and `gray`, where the plugin is,
-and the plugin's code. A folder appears by one rename and is never seen incomplete; if the plugin or the files it read have changed, the
-dataset is prepared again and replaces the old one.
+OPTIONS and SOURCE are hashes of what decides the arrays: the options, including `size` and `gray`, the place of the
+plugin, and its code. A folder appears by one rename and is never seen incomplete; if the plugin or the files it read
+have changed, the dataset is prepared again and replaces the old one.
 """
 
 from __future__ import annotations

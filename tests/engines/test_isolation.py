@@ -18,8 +18,6 @@ from lossbench.engines.servers import Servers
 from lossbench.plugins.registry import Registry
 from lossbench.training import cell as train
 
-pytestmark = pytest.mark.usefixtures("kept_servers")
-
 MINE = SMALL.replace("seeds = 2", "seeds = 1").replace('["softmax", "w_softmax"]', '["mine"]')
 MINE = MINE.replace("title", 'baseline = "mine"\ntitle')
 

@@ -15,8 +15,6 @@ from lossbench.core.model import Record
 from lossbench.plan.cells import plan
 from lossbench.store.records import Store
 
-pytestmark = pytest.mark.usefixtures("kept_servers")
-
 ONE = SMALL.replace("seeds = 2", "seeds = 1")
 MINE = ONE.replace('"w_softmax"]', '"mine"]')
 

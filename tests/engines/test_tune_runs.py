@@ -23,8 +23,6 @@ from lossbench.plan.cells import unique
 from lossbench.store.merge import merge
 from lossbench.store.records import Store, load_records
 
-pytestmark = pytest.mark.usefixtures("kept_servers")
-
 
 @pytest.fixture(scope="module")
 def whole(kept_servers, tmp_path_factory):

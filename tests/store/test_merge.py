@@ -13,6 +13,7 @@ import pytest
 from conftest import SMALL
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.commands import invoke
 
 from lossbench.core.errors import StoreError
 from lossbench.core.model import Cell, Record, Suite, result
@@ -332,32 +333,34 @@ def test_shards_merged_are_the_whole_run_to_the_bit_and_can_be_reported(sharded,
     assert (tmp_path / "a/comparisons.csv").read_bytes() == (tmp_path / "b/comparisons.csv").read_bytes()
 
 
-def test_a_shard_trains_its_part_writes_no_report_and_may_be_empty(lossbench, tmp_path):
+def test_a_shard_trains_its_part_writes_no_report_and_may_be_empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "suite.toml").write_text(SMALL)
-    planned = lossbench("plan", "suite.toml", "--shard", "1/2", "--no-forecast")
+    planned = invoke("plan", "suite.toml", "--shard", "1/2", "--no-forecast")
     assert "2 of 2 cells to train" in planned.stdout
-    first = lossbench("run", "suite.toml", "--shard", "1/3")
-    last = lossbench("run", "suite.toml", "--shard", "3/3")
+    first = invoke("run", "suite.toml", "--shard", "1/3")
+    last = invoke("run", "suite.toml", "--shard", "3/3")
     assert first.returncode == last.returncode == 0, (first.stderr, last.stderr)
     assert "2 cells, 0 already done, 2 to train" in first.stderr
     assert "0 cells, 0 already done, 0 to train" in last.stderr  # two seeds make two groups
     assert not (tmp_path / "reports").exists()
     for wrong in ("0/2", "3/2", "1", "x/y"):
-        told = lossbench("run", "suite.toml", "--shard", wrong)
+        told = invoke("run", "suite.toml", "--shard", wrong)
         assert told.returncode == 2
         assert told.stderr == f"lossbench: --shard: '{wrong}' is not a shard I/N with 1 ≤ I ≤ N, such as 2/8\n"
 
 
-def test_a_merge_that_cannot_be_is_one_sentence_and_exit_code_two(lossbench, tmp_path, suite, cells):
+def test_a_merge_that_cannot_be_is_one_sentence_and_exit_code_two(tmp_path, monkeypatch, suite, cells):
+    monkeypatch.chdir(tmp_path)
     run_folder(tmp_path / "one", suite, *map(record_of, cells))
     run_folder(tmp_path / "two", suite, record_of(cells[1], correct=4))
     for arguments in (["one", "two", "-o", "out"], ["one", "three", "-o", "out"], ["one", "-o", "one/plan.json"]):
-        told = lossbench("merge", *arguments)
+        told = invoke("merge", *arguments)
         assert told.returncode == 2
         assert told.stdout == ""
         assert len(told.stderr.splitlines()) == 1 and told.stderr.startswith("lossbench: ")
         assert not (tmp_path / "out").exists()
-    assert lossbench("merge", "one").returncode == 2  # no -o
+    assert invoke("merge", "one").returncode == 2  # no -o
 
 
 def test_many_random_merges_lose_nothing(tmp_path, suite, cells):
