@@ -102,7 +102,7 @@ class Server:
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """Kill whatever runs and wait until all of it is gone."""
+        """Kill everything that runs and wait until it is gone."""
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()

@@ -89,8 +89,8 @@ def prepare(
     """Read and plan a suite; nothing is trained.
 
     Missing datasets whose publishers answer are fetched by `get`; without `get` they are only announced. `gpu` says
-    whether cells will have a GPU (default: whether this machine has one). `on_choice` is told the profile that was
-    chosen and, before anything is fetched, what will be. `progress` follows datasets that are read for the first time.
+    whether cells will have a GPU (default: whether this machine has one). `on_choice` is called with the chosen
+    profile and, before anything is fetched, with the downloads. `progress` follows datasets that are read for the first time.
     """
     selection = selection or Selection()
     source = open_suite(suite)

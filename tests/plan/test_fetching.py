@@ -151,7 +151,7 @@ def test_plan_fetches_nothing_and_says_what_would_be(suite, tmp_path, publish, s
     assert "4 of 4 cells to train" in shown and len(todo) == 4
     assert not (tmp_path / "data/mnist").exists()
     screen.show_forecast(api.predict(job, todo))  # there is nothing yet that could be measured
-    assert "a time that could not be measured" in capsys.readouterr().out
+    assert "an unknown time (no step could be timed)" in capsys.readouterr().out
 
 
 def test_any_suite_fetches_what_it_lacks_unless_told_not_to(suite, tmp_path, publish, server):

@@ -149,10 +149,10 @@ class Ray(Engine):
         return Ended(key, replace(failure, error=f"{(failure.error or '').rstrip()} (on {flight.host})"))
 
     def _fate(self, error: Exception) -> tuple[Status, str]:
-        """What became of a task whose messages end with this error."""
+        """The failure of a task whose messages end with this error."""
         exceptions = self._cluster.ray.exceptions
         if isinstance(error, exceptions.OutOfMemoryError):
-            return "oom", "its node had no memory left, so Ray ended it"
+            return "oom", "its node ran out of memory, so Ray killed it"
         if isinstance(error, exceptions.NodeDiedError):
             return "failed", "its node was lost"
         if isinstance(error, exceptions.WorkerCrashedError):
@@ -181,7 +181,7 @@ class Ray(Engine):
         return self._warm[key]
 
     def _save(self, key: str, state: bytes) -> None:
-        """Keep the state of a cell for another attempt or another driver; to lose it costs only time."""
+        """Keep the state of a cell for another attempt or another driver; losing it costs only time."""
         path = self._context.store.partial(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(exist_ok=True)

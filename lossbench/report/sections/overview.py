@@ -1,4 +1,4 @@
-"""The sections that open and close the report: findings, validity, warnings, environment."""
+"""The first and last sections of the report: findings, validity, warnings, environment."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def validity(results: Results) -> Section:
     statuses = results.statuses
     if unfinished := {status: count for status, count in sorted(statuses.items()) if status != "done"}:
         listed = ", ".join(f"{count} {status}" for status, count in unfinished.items())
-        texts.append(f"Of {statuses.total()} cells {statuses['done']} are done; {listed}.")
+        texts.append(f"{statuses['done']} of {statuses.total()} cells are done; {listed}.")
     by_reason: dict[str, list[str]] = {}
     for name, why in results.damaged.items():
         by_reason.setdefault(why, []).append(name)
     for why, names in by_reason.items():
         listed = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if (more := len(names) - MOST_NAMED) > 0 else "")
-        texts.append(f"Left out as damaged: {listed}: {why}.")
+        texts.append(f"Excluded as damaged: {listed}: {why}.")
     return Section("validity", "Validity", tuple(map(Prose, texts)))
 
 
 def _power(results: Results) -> list[str]:
-    """The difference that is found with 80 % power."""
+    """The smallest difference that is detected with 80 % power."""
     frame = results.comparisons[results.comparisons["metric"] == "accuracy"]
     if frame.empty:
         return []
