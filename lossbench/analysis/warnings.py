@@ -87,8 +87,8 @@ def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]
         if odd:
             more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
             text = (
-                f"some losses and the baseline finished different seeds: {', '.join(odd[:MOST_NAMED])}{more}; only shared "
-                "seeds are compared."
+                f"some losses and the baseline finished different seeds: {', '.join(odd[:MOST_NAMED])}{more}; only "
+                "shared seeds are compared."
             )
             yield Caution("unequal seeds", str(experiment), text)
 

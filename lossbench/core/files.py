@@ -1,4 +1,4 @@
-"""Files that are never seen half-written, locks, and reads that never wait (a FIFO or device raises OSError)."""
+"""Atomic writes, locks, and reads that never block (a FIFO or device raises OSError)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard: a small process between a run and a process that it started, which outlives neither.
+"""The guard: a small process between a run and a process that it started; it ends with either of them.
 
 Started as `python -I -S guard.py LIFELINE COMMAND…`, it runs COMMAND as its child and waits. LIFELINE is the reading
 end of a pipe whose other end only the run holds: when the run ends, however it ends, the pipe closes, and the guard

@@ -1,7 +1,7 @@
 """Checks before training: is every plugin valid, and how long will the run take?
 
-Both run in a separate process, so a plugin that crashes or hangs affects nothing else. `begin` is called with a description
-of each step, so that the parent process can name the plugin that ended or blocked it.
+Both run in a separate process, so a plugin that crashes or hangs affects nothing else. `begin` is called with a
+description of each step, so that the parent process can name the plugin that ended or blocked it.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ def prepare(
 
     Missing datasets whose publishers answer are fetched by `get`; without `get` they are only announced. `gpu` says
     whether cells will have a GPU (default: whether this machine has one). `on_choice` is called with the chosen
-    profile and, before anything is fetched, with the downloads. `progress` follows datasets that are read for the first time.
+    profile and, before anything is fetched, with the downloads. `progress` follows datasets that are read for the
+    first time.
     """
     selection = selection or Selection()
     source = open_suite(suite)

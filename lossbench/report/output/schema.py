@@ -46,7 +46,7 @@ MEANINGS = {
     "test_se": "standard error due to the size of the test set, in points",
     "ties": "losses share a letter if and only if they are not significantly different; in comparisons: tied seeds",
     "front_memory": "probability of being on the Pareto front of accuracy and memory, among all losses and widths",
-    "front_time": "probability of being on the Pareto front of accuracy and step time, among the losses of a timing cell",
+    "front_time": "probability of being on the Pareto front of accuracy and step time, among losses timed together",
     "rounds": "rounds of the timing cell",
     "step": "milliseconds per step, median over rounds",
     "default": "mean accuracy with the default setting, in percent on the test set",

@@ -161,9 +161,7 @@ def across_datasets(results: Results) -> Section:
 def _rank_tests(found: Ranking, baseline: str) -> list[str]:
     n, k = found.table.means.shape
     if not found.enough:
-        return [
-            f"N = {n} datasets: tests across datasets need at least {stats.FEWEST_DATASETS}, however many seeds there are."
-        ]
+        return [f"N = {n} datasets: a test needs at least {stats.FEWEST_DATASETS}, regardless of the number of seeds."]
     texts = []
     if k > 2:
         text = (

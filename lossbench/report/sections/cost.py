@@ -93,8 +93,8 @@ def _front(results: Results) -> Table | None:
     if not rows:
         return None
     caption = (
-        "The Pareto front: P(front) is the share of joint resamples of seeds (and rounds) in which no other choice is at "
-        "least as accurate and as cheap, and better in one of the two. Memory: among all losses and widths of an "
+        "The Pareto front: P(front) is the share of joint resamples of seeds (and rounds) in which no other choice is "
+        "at least as accurate and as cheap, and better in one of the two. Memory: among all losses and widths of an "
         "experiment; time: among the losses of one timing cell. Head memory: FC layer, class weights and loss state. "
         "P(front) is not a p-value; two equal losses have about ½ each."
     )
