@@ -311,7 +311,7 @@ class _FirstLine:
         self.waits = choice is not None
 
     def prepared(self, name: str, done: int, total: int) -> None:
-        """Progress of a dataset's preparation; its last message waits, as it is a line of its own."""
+        """Progress of a dataset's preparation; its last message waits for the first line."""
         if self.waits and done == total:
             self._later.append(lambda: self._on_prepare(name, done, total))
         else:

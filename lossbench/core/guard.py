@@ -77,7 +77,7 @@ def descendants(root: int) -> list[int]:
 def end_descendants(root: int) -> None:
     """Kill everything below `root` and wait until it is gone.
 
-    Orphans move up to the nearest reaper, which is `root` or below it: the walk is repeated until it finds nobody.
+    Orphans move up to the nearest reaper, which is `root` or below it: the walk is repeated until it finds none.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < until and (below := descendants(root)):

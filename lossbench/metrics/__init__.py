@@ -37,5 +37,5 @@ class Evaluation:
         return by_class(self.features, self.labels, self.weights)
 
     def details(self) -> dict[str, Any]:
-        """What a record keeps as `verification` besides the metrics."""
+        """The part of a record called `verification`, besides the metrics."""
         return {}

@@ -183,7 +183,7 @@ def _opening(suite: Suite, choice: choose.Choice | None, downloads: Sequence[Dow
     if downloads:
         names = ", ".join(download.source.name for download in downloads)
         size = sum(download.bytes for download in downloads)
-        said.append(f"To fetch: {names} ({size / 2**20:.0f} MiB in all).")
+        said.append(f"To fetch: {names} ({size / 2**20:.0f} MiB in total).")
     if expected:
         said.append(f"{expected[0].upper()}{expected[1:]}.")
     if info.note:

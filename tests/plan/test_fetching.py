@@ -146,7 +146,7 @@ def test_plan_fetches_nothing_and_says_what_would_be(suite, tmp_path, publish, s
     job = api.prepare(suite, data=tmp_path / "data")
     todo = screen.show_plan(job, str(tmp_path / "run"))
     shown = capsys.readouterr().out
-    assert shown.startswith("profile cpu: no GPU. To fetch: mnist (0 MiB in all).")
+    assert shown.startswith("profile cpu: no GPU. To fetch: mnist (0 MiB in total).")
     assert "to fetch: mnist: 0.0 MiB, licence: CC BY-SA 3.0, for numbers" in shown
     assert "4 of 4 cells to train" in shown and len(todo) == 4
     assert not (tmp_path / "data/mnist").exists()

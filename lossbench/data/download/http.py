@@ -191,7 +191,7 @@ def _answer(request: urllib.request.Request, patience: Patience) -> Any:
 def _pour(
     read: Callable[[int], bytes], stream: BinaryIO, done: int, size: int, progress: Progress, patience: Patience
 ) -> None:
-    """Write all that comes to disk; errors of `read` are the server's, others are ours."""
+    """Write the response to disk; errors of `read` are the server's, others are local."""
     began, had = time.monotonic(), done
     while True:
         chunk = b""
