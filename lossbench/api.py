@@ -142,7 +142,7 @@ def run(
         fetch       download missing datasets whose publisher is known
         force       train all selected cells again, even finished ones
         retry_failed    train only cells that failed or ran out of memory or time
-        fail_fast   start no new cells after one does not finish
+        fail_fast   start no new cells after the first failure
 
     Where and how:
         out         the run folder (default: runs/<suite name>)

@@ -140,7 +140,7 @@ out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<su
 @click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option("-f", "--force", is_flag=True, help="Train all selected cells again, even finished ones.")
 @click.option("--retry-failed", is_flag=True, help="Train only cells that failed or ran out of memory or time.")
-@click.option("--fail-fast", is_flag=True, help="Start no new cells after one does not finish.")
+@click.option("--fail-fast", is_flag=True, help="Start no new cells after the first failure.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be trained, like `lossbench plan`.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only problems.")
 def run(
