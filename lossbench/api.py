@@ -379,7 +379,7 @@ def finished(cell: Cell, status: str) -> bool:
 
 
 def _opening(job: Job, expected: Forecast) -> str:
-    """How long the run will take; for more than an hour, the shorter profiles."""
+    """A sentence on how long the run will take, with shorter profiles if it is more than an hour."""
     from lossbench.plan.forecast import in_words
 
     told = f"this will take {in_words(expected)}"

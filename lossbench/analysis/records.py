@@ -33,7 +33,7 @@ class TimingCell(NamedTuple):
 
 @dataclass(frozen=True)
 class RunData:
-    """What the run folders of one suite hold. Everything in a report is computed from this."""
+    """The content of the run folders of one suite. Everything in a report is computed from this."""
 
     outline: SuiteInfo
     runs: tuple[str, ...]

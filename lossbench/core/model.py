@@ -57,7 +57,7 @@ class Spec:
         return (self.name, self.options) == (other.name, other.options)
 
     def meaning(self) -> Any:
-        """What `matches` compares, as a member of a set."""
+        """What `matches` compares, as a hashable value."""
         return self.name, frozen(self.options)
 
     def identity(self) -> list[Any]:

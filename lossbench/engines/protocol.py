@@ -85,7 +85,7 @@ class Engine(Protocol):
         ...
 
     def size(self, device: str = "cpu") -> int:
-        """How many cells can run at a time; of those on a GPU ("cuda"), how many."""
+        """The number of cells that can run at a time, and how many of them on a GPU ("cuda")."""
         ...
 
     def submit(self, cell: Cell) -> None:
@@ -93,7 +93,7 @@ class Engine(Protocol):
         ...
 
     def events(self) -> Iterable[Started | Ended]:
-        """What has happened since the last call; waits a moment if nothing has. A RunError ends the whole run."""
+        """Events since the last call; waits briefly if there are none. A RunError ends the whole run."""
         ...
 
     def cancel(self, key: str) -> None:

@@ -31,7 +31,7 @@ State = Literal["yes", "partly", "no"]
 
 @dataclass(frozen=True)
 class Check:
-    """What `verify` found of one part."""
+    """The result of `verify` for one part."""
 
     path: str
     status: Literal["ok", "wrong", "missing"]

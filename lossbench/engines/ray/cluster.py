@@ -166,7 +166,7 @@ class Cluster:
 
 
 def room_for(asked: Mapping[str, float], has: Mapping[str, float]) -> int:
-    """How often `asked` fits into the resources of a node; rounding is forgiven, since 3 × 0.1 is not 0.3."""
+    """How often `asked` fits into the resources of a node; with a tolerance for rounding, since 3 × 0.1 is not 0.3."""
     return min(int(has.get(name, 0) / amount + 1e-9) for name, amount in asked.items())
 
 
@@ -304,7 +304,7 @@ def _connect(ray: Any, address: str) -> None:
 
 @contextlib.contextmanager
 def _alone(ray: Any) -> Iterator[None]:
-    """What is started meanwhile listens on this machine only. Ray read the setting when it was imported."""
+    """Inside this context, Ray daemons listen on this machine only. Ray read the setting when it was imported."""
     constants = ray._private.ray_constants
     before = constants.ENABLE_RAY_CLUSTER
     constants.ENABLE_RAY_CLUSTER = False

@@ -115,7 +115,7 @@ class Ray(Engine):
                 self._cluster.ray.cancel(stream, force=True)
 
     def _messages(self) -> Iterator[tuple[Any, node.Message | Exception]]:
-        """What arrives within a moment; an exception where a task or its node died."""
+        """Messages that arrive shortly; an exception where a task or its node died."""
         ray = self._cluster.ray
         self._cluster.check_alive()
         if not self._flights:  # another run holds all that is left

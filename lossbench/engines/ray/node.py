@@ -171,7 +171,7 @@ def _result(key: str, store: Store, paths: Mapping[str, str]) -> Message:
 
 
 def _stranger(cell: Cell, registry: Registry) -> str | None:
-    """Why a plugin of the cell is not the one that was planned: an installed package may differ by machine.
+    """Why a plugin of the cell differs from the planned one: an installed package may differ by machine.
 
     A dataset is identified by its arrays, which the cell itself compares.
     """

@@ -46,7 +46,7 @@ def _extreme(frame: pd.DataFrame, sign: int) -> pd.Series | None:
 
 
 def validity(results: Results) -> Section:
-    """What this number of seeds can show, and which cells did not finish."""
+    """The differences that these seeds can detect, and the cells that did not finish."""
     texts = _power(results)
     texts += [f"Not run: {name}: {why}" for name, why in results.outline.missing.items()]
     if collapsed := results.flagged("collapsed"):
@@ -85,7 +85,7 @@ def _power(results: Results) -> list[str]:
 
 
 def warnings(results: Results) -> Section:
-    """What limits the conclusions."""
+    """The warnings of `analysis.warnings`."""
     rows = [{"guard": found.guard, "where": found.where, "warning": found.text} for found in results.warnings]
     table = Table.of(rows, left=["guard", "where", "warning"]) if rows else Prose("No warnings.")
     return Section("threats", "Warnings", (table,))
