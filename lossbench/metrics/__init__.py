@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
 class Evaluation:
-    """Outputs of a trained network for a split, in evaluation mode; `measure` of a metric gets those of the test set."""
+    """Outputs of a trained network for a split, in evaluation mode; a metric gets those of the test set."""
 
     labels: NDArray[np.int64]  # (N,)
     features: Tensor  # N×M, on the device of the network
