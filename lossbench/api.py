@@ -142,7 +142,7 @@ def run(
         fetch       download missing datasets whose publisher is known
         force       train all selected cells again, even finished ones
         retry_failed    train only cells that failed or ran out of memory or time
-        fail_fast   start no new cell after the first that does not finish
+        fail_fast   start no new cells after the first failure
 
     Where and how:
         out         the run folder (default: runs/<suite name>)
@@ -156,7 +156,7 @@ def run(
     Progress:
         on_event    called with an `Event` whenever a cell starts or ends
         on_start    called with the job and the cells to train
-        notify      called with sentences for people
+        notify      called with messages for the user
         on_prepare, on_fetch    follow datasets that are being prepared or downloaded
     """
     chosen = engines.create(engine, Resources(jobs, address, cpus_per_cell, gpus_per_cell))
@@ -297,7 +297,7 @@ def _with_notices(on_event: Callable[[Event], None], notify: Callable[[str], Non
 
 
 class _FirstLine:
-    """If a profile was chosen, the first line says which, why and how long it takes; other messages wait for it."""
+    """Prints which profile was chosen, why and how long it takes, before all other messages."""
 
     def __init__(self, notify: Callable[[str], None], on_prepare: Progress) -> None:
         self.waits = False
@@ -311,7 +311,7 @@ class _FirstLine:
         self.waits = choice is not None
 
     def prepared(self, name: str, done: int, total: int) -> None:
-        """Progress of a dataset's preparation; its last message waits, as it is a line of its own."""
+        """Progress of a dataset's preparation; its last message waits for the first line."""
         if self.waits and done == total:
             self._later.append(lambda: self._on_prepare(name, done, total))
         else:
@@ -329,7 +329,7 @@ class _FirstLine:
             self._notify(text)
 
     def expected(self, job: Job, told: str) -> None:
-        """The forecast is known: say the first line and everything that waited for it."""
+        """The forecast is known: print the first line and the messages that waited for it."""
         if line := job.opening(told) if self.waits else told:
             self._notify(line)
         self.waits = False
@@ -338,7 +338,7 @@ class _FirstLine:
 
     @contextlib.contextmanager
     def anyway(self, job: Job) -> Iterator[None]:
-        """However this block ends, the first line has been said."""
+        """Make sure that the first line is printed, even if the block raises."""
         try:
             yield
         finally:
@@ -365,7 +365,7 @@ def _get(
 
 @contextlib.contextmanager
 def _opened(engine: Engine, job: Job, todo: list[Cell], context: RunContext) -> Iterator[None]:
-    """An engine that is ready for these cells; SuiteError when one of their plugins is not sound."""
+    """An engine that is ready for these cells; SuiteError if one of their plugins is invalid."""
     with engine.open(todo, context):
         needed = of_angles(job.suite.info.claims, [spec for cell in todo for spec in cell.losses])
         if problems := context.servers.preflight(todo, context.data, needed, context.limits.timeout or 0):
@@ -379,7 +379,7 @@ def finished(cell: Cell, status: str) -> bool:
 
 
 def _opening(job: Job, expected: Forecast) -> str:
-    """How long the run will take; for more than an hour, the shorter profiles."""
+    """A sentence on how long the run will take, with shorter profiles if it is more than an hour."""
     from lossbench.plan.forecast import in_words
 
     told = f"this will take {in_words(expected)}"

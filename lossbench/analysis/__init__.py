@@ -11,8 +11,8 @@
 `cost`         phases of a step, Pareto fronts
 `angles`       angles by class
 `verification` intervals over test pairs
-`warnings`     where the numbers show less than they seem to
+`warnings`     where a number means less than it seems to
 `results`      `Results`: all of the above, each computed once
-`series`       what figures draw besides
+`series`       further data for figures
 `compare`      two runs, before and after a change
 """

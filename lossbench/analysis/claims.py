@@ -22,7 +22,7 @@ CLAIM_COLUMNS = [
     *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
     *("unit", "p_holm", "seeds_needed", "evidence", "states", "p", "family", "statement", "note"),
 ]
-UNFINISHED = "no seed finished everything that it compares"
+UNFINISHED = "no seed finished all cells that it compares"
 OUTCOMES = ("supported", "contradicted", "undecided", NOT_RUN)
 
 

@@ -25,7 +25,7 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed between two runs: one row per score, loss and point, and what only one of the runs has."""
+    """The differences between two runs: one row per score, loss and point, and the points that only one run has."""
 
     frame: pd.DataFrame
     only_before: list[str]
@@ -47,7 +47,7 @@ def compare(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> Co
     known = [dict.fromkeys([*side.measured.totals, *lost]) for side, lost in zip(sides, failed, strict=True)]
     shared = [at for at in known[0] if at in known[1]]
     if not shared:
-        raise StoreError(f"{before} and {after} have no loss of an experiment in common: nothing to compare")
+        raise StoreError(f"{before} and {after} have no experiment and loss in common: nothing to compare")
     found = (_row(sides, metric, at, failed) for metric in SCORES for at in shared)
     rows = [row for row in found if row is not None]
     decide(rows, sides[1].outline.margin)
@@ -73,7 +73,7 @@ def _row(sides: list[RunData], metric: str, at: LossAt, failed: list[Counter[Los
 
 
 def _change(row: Mapping[str, Any]) -> str:
-    """better, worse or none; more failing cells are worse, whatever the differences are."""
+    """better, worse or none; more failing cells count as worse, regardless of the differences."""
     if row["metric"] == "accuracy" and row["failed_after"] > row["failed_before"]:
         return "worse"
     if row["verdict"] != "different":
@@ -91,7 +91,7 @@ def _notes(old: RunData, new: RunData) -> list[str]:
     notes = []
     prints = [{found.get("fingerprint") for found in data.environments} for data in (old, new)]
     if prints[0] != prints[1]:
-        notes.append("the environments differ: part of a difference may come from them")
+        notes.append("the environments differ, which may explain part of a difference")
     keys = [set(data.trained["key"]) for data in (old, new)]
     if same := len(keys[0] & keys[1]):
         notes.append(f"{same} of {len(keys[1])} cells are identical in both runs")

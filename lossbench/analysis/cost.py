@@ -1,4 +1,4 @@
-"""What losses cost: the phases of a training step, and the Pareto fronts of accuracy against memory and time."""
+"""Cost of the losses: the phases of a training step, and the Pareto fronts of accuracy against memory and time."""
 
 from __future__ import annotations
 

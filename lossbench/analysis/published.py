@@ -1,4 +1,4 @@
-"""Published numbers against measured ones: are they comparable, and would another cell of ours reproduce them?"""
+"""Published numbers against measured ones: whether they are comparable, and whether our runs reproduce them."""
 
 from __future__ import annotations
 

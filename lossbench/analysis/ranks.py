@@ -68,6 +68,6 @@ def ranked(data: RunData) -> Ranking | None:
 
 
 def identity(dataset: str) -> str:
-    """What distinguishes datasets: the name, or the folder that is read; a subset is the same dataset."""
+    """The identity of a dataset: the name, or the folder that is read; a subset is the same dataset."""
     name, options = parse_label(dataset)
     return f"{name} {options['path']}" if "path" in options else name

@@ -33,7 +33,7 @@ class TimingCell(NamedTuple):
 
 @dataclass(frozen=True)
 class RunData:
-    """What the run folders of one suite hold. Everything in a report is computed from this."""
+    """The content of the run folders of one suite. Everything in a report is computed from this."""
 
     outline: SuiteInfo
     runs: tuple[str, ...]
@@ -47,7 +47,7 @@ class RunData:
         stores = [Store(run) for run in runs]
         outlines, cells = zip(*(plans or [store.plan() for store in stores]), strict=True)
         if len(names := sorted({outline.name for outline in outlines})) > 1:
-            raise StoreError(f"these runs are of different suites ({', '.join(names)}); report them one by one")
+            raise StoreError(f"these runs belong to different suites ({', '.join(names)}); report them one by one")
         merged = _merged(cells)
         records: dict[str, Any] = {}
         damaged: dict[str, str] = {}

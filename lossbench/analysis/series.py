@@ -1,4 +1,4 @@
-"""Results → what only figures show: small frames, one function each, and how a figure names its points."""
+"""Data that only figures show: small frames, one function each, and the labels of points in figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every tuned loss with its defaults and with the chosen setting, and what tuning tried: tuning.csv."""
+"""Every tuned loss with its default and its chosen setting, and the trials: tuning.csv."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much the choice of test pairs leaves open in the scores of a verification."""
+"""Uncertainty of verification scores due to the choice of test pairs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a careful reader must know about the results. One function per guard; add one and list it in `GUARDS`.
+"""Warnings about the results. One function per guard; to add one, list it in `GUARDS`.
 
-A guard changes no number: it says where the numbers show less than they seem to.
+A guard changes no number: it says where a number means less than it seems to.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def fired(data: RunData, comparisons: pd.DataFrame) -> list[Caution]:
 
 
 def diverged_cells(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
-    """A mean over the remaining cells flatters a loss that often fails."""
+    """A mean over the remaining cells overstates a loss that often fails."""
     frame = data.records[data.records["kind"] == "train"]
     for (experiment, label), group in frame.groupby(["experiment", "label"], sort=False):
         lost = Counter(status for status in group["status"] if status != "done")
@@ -47,13 +47,13 @@ def diverged_cells(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
 
 
 def cold_classifiers(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
-    """A loss that gets no class weights from its warm start begins behind the others."""
+    """A loss that gets no class weights from the warm start is at a disadvantage."""
     frame = data.trained
     cold = frame[["cold classifier" in flags for flags in frame["flags"]]] if len(frame) else frame
     for (experiment, label), group in cold.groupby(["experiment", "label"], sort=False):
         text = (
             f"{label} received no class weights from the warm start ({len(group)} cells): its classifier was not "
-            "pretrained, unlike that of the other losses, so part of its difference may come from the start."
+            "pretrained, unlike that of the other losses, so part of its difference may be due to the initialisation."
         )
         yield Caution("cold classifier", str(experiment), text)
 
@@ -76,7 +76,7 @@ def unpaired(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
 
 
 def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
-    """Losses that finished other seeds than the baseline are compared on fewer."""
+    """Losses that finished different seeds than the baseline are compared on fewer seeds."""
     for experiment, group in _accuracy(comparisons).groupby("experiment", sort=False):
         odd = []
         for row in group.to_dict("records"):
@@ -87,8 +87,8 @@ def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]
         if odd:
             more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
             text = (
-                f"some losses finished other seeds than the baseline: {', '.join(odd[:MOST_NAMED])}{more}; only shared "
-                "seeds are compared."
+                f"some losses and the baseline finished different seeds: {', '.join(odd[:MOST_NAMED])}{more}; only "
+                "shared seeds are compared."
             )
             yield Caution("unequal seeds", str(experiment), text)
 
@@ -104,21 +104,21 @@ def few_seeds(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
         elif n < needed:
             text = (
                 f"with {n} paired seeds no rank or sign test can reach a two-sided p below {2.0 ** (1 - n):.3g}; a "
-                f"family of {family} needs {needed} seeds. None is shown, and verdicts rest on the t test alone, which "
-                "assumes nearly normal differences."
+                f"family of {family} comparisons needs {needed} seeds. Verdicts therefore rely on the t test alone, "
+                "which assumes approximately normal differences."
             )
             yield Caution("too few seeds for a rank test", str(experiment), text)
 
 
 def pooled_seeds(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
-    """Seeds on one dataset share what is particular to it: they do not count as further datasets."""
+    """More seeds do not replace more datasets: seeds on one dataset are not independent of it."""
     datasets = {identity(point["dataset"]) for point in data.points}
     if 1 < len(datasets) < stats.FEWEST_DATASETS:
         seeds = data.trained["seed"].nunique()
         text = (
             f"{len(datasets)} datasets with {seeds} seeds each are {len(datasets)} observations across datasets, not "
             f"{len(datasets) * seeds}: seeds are averaged first, and with fewer than {stats.FEWEST_DATASETS} datasets "
-            "nothing is tested across them."
+            "there is no test across them."
         )
         yield Caution("pooled seeds", ", ".join(sorted(datasets)), text)
 
@@ -136,12 +136,12 @@ def mixed_environments(data: RunData, comparisons: pd.DataFrame) -> Iterator[Cau
                 pairs += [(mine, base)] if base is not None else []
         if crossed := sum(mine != base for mine, base in pairs):
             text = (
-                f"{crossed} of {len(pairs)} pairs are of cells from different environments (machine, torch or "
-                "threads): part of their difference may come from the environment."
+                f"{crossed} of {len(pairs)} pairs combine cells from different environments (machine, torch or "
+                "threads), which may explain part of their difference."
             )
             yield Caution("mixed environments", str(experiment), text)
     marks = ", ".join(str(found.get("fingerprint")) for found in data.environments)
-    yield Caution("mixed environments", "all", f"records of {marks}; wall times are compared only within one.")
+    yield Caution("mixed environments", "all", f"records come from {marks}; wall times are compared only within one.")
 
 
 def test_set_noise(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
@@ -188,7 +188,7 @@ def _exceeds_any_test_set(a: float, b: float, *, examples: float) -> bool:
 
 
 def disturbed_times(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
-    """Rounds in which the process did not have its cores to itself."""
+    """Timing rounds in which other processes used the same cores."""
     for point, _rounds, notes in data.timed:
         if count := notes.get("disturbed", 0):
             text = f"{count} rounds of the timing cell at M = {point['width']} shared their cores with other processes."
@@ -196,7 +196,7 @@ def disturbed_times(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
 
 
 def second_look(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
-    """Seeds added after a look at the results: the more looks, the more likely a chance finding."""
+    """Seeds added after looking at the results: every further analysis makes chance findings more likely."""
     for experiment, looks in data.outline.looks.items():
         now = len({cell.seed for cell in data.cells if cell.experiment == experiment})
         before = ", ".join(str(count) for count in looks)
@@ -229,7 +229,7 @@ def multiplicity(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
         text = (
             f"{len(comparisons)} comparisons in {len(families)} families (one per experiment and metric), the largest "
             f"of {families.max()}: the probability of any false alarm is at most {stats.LEVEL} within a family, not "
-            "over all of them. Claims have families of their own; differences picked for their size afterwards and "
+            "over all of them. Claims are adjusted in separate families; differences selected for their size and "
             "metrics that no claim names are exploratory."
         )
         yield Caution("multiplicity", "all", text)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Entry point: errors that a user can act on become one sentence and exit code 2."""
+    """Entry point: errors that a user can act on are printed as one sentence, with exit code 2."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops as cleanly as Ctrl-C
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -102,7 +102,7 @@ _selection_options = _together(
     click.option(
         "--profile",
         metavar="NAME",
-        help="Run the suite at another scale; 'none' for no profile [the first of its 'auto' that can run here].",
+        help="Run the suite at another scale; 'none' for no profile [the first in 'auto' that can run here].",
     ),
     click.option("--no-fetch", is_flag=True, help="Do not download missing datasets."),
     click.option("--data", metavar="DIR", help="The dataset folder [$LOSSBENCH_DATA, else the user's cache]."),
@@ -111,7 +111,7 @@ _selection_options = _together(
 
 
 def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose what of a suite to run, passed to the command as one `selection`."""
+    """The options that select a part of a suite, passed to the command as one `selection`."""
 
     @functools.wraps(command)
     def wrapped(*, no_fetch: bool, **options: Any) -> Any:
@@ -140,7 +140,7 @@ out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<su
 @click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option("-f", "--force", is_flag=True, help="Train all selected cells again, even finished ones.")
 @click.option("--retry-failed", is_flag=True, help="Train only cells that failed or ran out of memory or time.")
-@click.option("--fail-fast", is_flag=True, help="Start no new cell after the first that does not finish.")
+@click.option("--fail-fast", is_flag=True, help="Start no new cells after the first failure.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be trained, like `lossbench plan`.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only problems.")
 def run(
@@ -164,7 +164,7 @@ def run(
 
     Trains the cells of SUITE (a file, or the name of a built-in suite) that have no record yet.
 
-    Exit code 0: every cell is done. 1: a cell did not finish. 2: the request is wrong and nothing ran.
+    Exit code 0: all cells are done. 1: a cell did not finish. 2: invalid request; nothing ran.
     """
     from lossbench import api
     from lossbench.cli import progress
@@ -172,7 +172,7 @@ def run(
     seconds, every, most = _seconds(timeout), _seconds(checkpoint, "--checkpoint"), _bytes(memory)
     engine = engine_of(engine)
     if force and retry_failed:
-        raise click.UsageError("--force and --retry-failed exclude each other.")
+        raise click.UsageError("--force and --retry-failed are mutually exclusive.")
     if dry_run:
         _show_plan(suite, out, selection, forecast=True)
         return DONE
@@ -205,7 +205,7 @@ def run(
 @click.argument("suite")
 @selecting
 @out_option
-@click.option("--no-forecast", is_flag=True, help="Do not time a few steps to predict how long it will take.")
+@click.option("--no-forecast", is_flag=True, help="Skip the forecast, which times a few training steps.")
 def plan(suite: str, out: str | None, no_forecast: bool, selection: Selection) -> None:
     """Show the cells of a suite; train nothing.
 
@@ -280,7 +280,7 @@ def check(targets: tuple[str, ...], plugins: tuple[str, ...], verbose: bool) -> 
 
     Checks losses, backbones or datasets by name or file; without arguments all losses.
 
-    Exit code 0: all passed. 1: a plugin failed. 2: the request is wrong.
+    Exit code 0: all passed. 1: a plugin failed. 2: invalid request.
     """
     from lossbench.data.check import check_dataset
     from lossbench.plugins.check import check_names
@@ -299,7 +299,7 @@ def check(targets: tuple[str, ...], plugins: tuple[str, ...], verbose: bool) -> 
 def new(kind: Any, name: str, into: str) -> None:
     """Write a template for a new loss, backbone or dataset.
 
-    The file, such as DIR/losses/NAME.py, works as it is.
+    The file, such as DIR/losses/NAME.py, is a working example to change.
     """
     from lossbench.plugins.scaffold import new
 
@@ -325,7 +325,7 @@ def status(run_folder: str) -> int:
 def logs(cell: str, run_folder: str | None) -> int:
     """Show what a cell printed.
 
-    CELL is a key, the beginning of a key, or words of the cell's title, such as "arcface seed=3".
+    CELL is a key, a prefix of a key, or words from the cell's title, such as "arcface seed=3".
     """
     return screen.show_logs(
         cell, [cli_report.run_folder(run_folder)] if run_folder else sorted(Path("runs").glob("*/"))
@@ -356,8 +356,12 @@ def merge(runs: tuple[str, ...], out: str) -> None:
 
 @cli.command()
 @click.option("--classes", type=click.IntRange(min=2), metavar="C", required=True, help="The number of classes.")
-@click.option("--compare", "wider", type=click.IntRange(min=1), metavar="M", multiple=True, help="Another width.")
-@click.option("--inputs", type=click.IntRange(min=1), metavar="N", default=1024, show_default=True, help="Its inputs.")
+@click.option(
+    "--compare", "wider", type=click.IntRange(min=1), metavar="M", multiple=True, help="Also show this width."
+)
+@click.option(
+    "--inputs", type=click.IntRange(min=1), metavar="N", default=1024, show_default=True, help="Inputs of the FC layer."
+)
 def width(classes: int, wider: tuple[int, ...], inputs: int) -> None:
     """Show the minimum FC width for C classes.
 

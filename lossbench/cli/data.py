@@ -77,7 +77,7 @@ def verify(names: tuple[str, ...], folder: str | None) -> int:
 
     Checks NAME… (default: all available datasets) file by file.
 
-    Exit code 0: everything matches. 1: a file is wrong or missing. 2: the request is wrong.
+    Exit code 0: everything matches. 1: a file is wrong or missing. 2: invalid request.
     """
     from lossbench.data import data_folder
     from lossbench.data.download.fetch import state

@@ -24,7 +24,7 @@ class Watch:
     """Shows only problems; the subclasses show more."""
 
     def start(self, job: Job, todo: list[Cell]) -> None:
-        """The cells to train are known."""
+        """Called when the cells to train are known."""
 
     def prepare(self, name: str, done: int, total: int) -> None:
         """Progress of a dataset's preparation, in images."""
@@ -33,7 +33,7 @@ class Watch:
         """A cell started or ended."""
 
     def say(self, text: str) -> None:
-        """A sentence for the user."""
+        """Print a sentence for the user."""
         print(f"lossbench: {plain.text(text)}", file=sys.stderr, flush=True)
 
 

@@ -54,7 +54,7 @@ def compare(before: str, after: str, fail_on: str | None) -> int:
     and verification metrics); step times of two runs cannot be paired. A loss is worse if the difference is
     significant, not negligible, and in the wrong direction.
 
-    Exit code 0: nothing to fail on. 1: see --fail-on. 2: the request is wrong.
+    Exit code 0: success. 1: see --fail-on. 2: invalid request.
     """
     from lossbench.analysis.compare import compare as compared
 

@@ -76,7 +76,7 @@ STYLES = {
 
 
 def show_plan(job: Job, out: str | None) -> list[Cell]:
-    """The grid of every experiment, what is done, what warm starts save; the cells that are left or will follow."""
+    """Print the grid of every experiment, what is done and what warm starts save; return the remaining cells."""
     from lossbench.core.model import SCORED
     from lossbench.plan.cells import training_steps
     from lossbench.store.records import Store
@@ -134,7 +134,7 @@ def _datasets(cells: Sequence[Cell]) -> str:
 
 
 def show_forecast(expected: Forecast) -> None:
-    """How long the remaining cells will take on this machine, and what the prediction is based on."""
+    """Print how long the remaining cells will take on this machine, and what the forecast is based on."""
     from lossbench.plan.forecast import in_words
 
     basis = f"from a few steps of {expected.measured} of {expected.kinds} kinds of cells"
@@ -342,7 +342,7 @@ def _about_source(source: Source, here: State, verbose: bool) -> Iterator[str]:
 
 
 def _echo_beside(name: str, wide: int, lines: Iterable[str]) -> None:
-    """Lines beside a name, wrapped to the terminal, with the names in a column of their own."""
+    """Lines beside a name, wrapped to the terminal, with the names in a separate column."""
     import textwrap
 
     wrap = textwrap.TextWrapper(console().width, break_long_words=False, break_on_hyphens=False)
@@ -368,7 +368,7 @@ def show_checks(checks: Mapping[str, Sequence[Check]]) -> int:
 
 
 def amount(value: int | None) -> str:
-    """Bytes for people. Not `report.words.size`: that imports pandas."""
+    """A size in readable units. Not `report.words.size`, which imports pandas."""
     if value is None:
         return "–"
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):

@@ -1,1 +1,1 @@
-"""Data model, errors, labels, random streams, files: what every other room builds on. No torch."""
+"""Data model, errors, labels, random streams, files: used by all other packages. No torch."""

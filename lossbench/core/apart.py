@@ -1,4 +1,4 @@
-"""A function in a process of its own: if it hangs, exits or crashes, the caller learns how, and is not harmed."""
+"""Run a function in a separate process: if it hangs, exits or crashes, the caller is told and not affected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def messages(work: Work, seconds: float, *, fresh: bool = False, renew: bool = F
     """What `work` sends, until it returns; LostError if it does not.
 
     It has `seconds` in all, or between two messages (`renew`). The process is forked, which takes milliseconds where
-    importing torch again takes seconds; or it is a `fresh` Python, which is safe whatever threads the caller has, and
+    importing torch again takes seconds; or it is a `fresh` Python, which is safe even if the caller has threads, and
     everything below it ends with the caller. Then `work` must be picklable.
     """
     receiver, exit_code, end = _fresh(work) if fresh else _forked(work)

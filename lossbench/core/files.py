@@ -1,4 +1,4 @@
-"""Files that are never seen half-written, locks, and reads that never wait (a FIFO or device raises OSError)."""
+"""Atomic writes, locks, and reads that never block (a FIFO or device raises OSError)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def locked(path: Path, *, folder: bool = False, shared: bool = False, wait: bool
 
 
 def opened(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """A descriptor of the regular file at `path`; the type is checked after opening, so that nobody can swap it."""
+    """A descriptor of the regular file at `path`; the type is checked after opening, so that it cannot be swapped."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)  # less the umask
     except OSError as error:

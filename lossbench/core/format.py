@@ -27,7 +27,7 @@ class Text(BaseModel):
 
 
 class NamedText(BaseModel):
-    """A table with a `name`; every other key is an option, judged later by the plugin that has that name."""
+    """A table with a `name`; every other key is an option, validated later by the plugin of that name."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
     name: str
@@ -53,26 +53,26 @@ class Schedule(Text):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: WeightDecay = 5e-4
     decay: Decay | None = None
-    evaluations: NonNegative = Field(0, description="points of the learning curve that score the test set too")
+    evaluations: NonNegative = Field(0, description="points of the learning curve that also score the test set")
 
 
 class Timing(Text):
-    """A timing cell: `rounds` visits to every loss in shuffled order, `steps` optimizer steps a visit."""
+    """A timing cell: `rounds` visits to every loss in shuffled order, `steps` optimizer steps per visit."""
 
     rounds: Annotated[int, Field(ge=3, le=10_000)] = 15
     steps: Annotated[int, Field(ge=1, le=10_000)] = 5
 
 
 class Protocol(Text):
-    """How published numbers came about, as far as the paper tells; what differs from a cell makes them incomparable."""
+    """The protocol of published numbers, as far as the paper states it; any difference makes them not comparable."""
 
-    dataset: str | None = Field(None, description="its name")
+    dataset: str | None = Field(None, description="name of the dataset")
     train: Positive | None = Field(None, description="training examples")
     test: Positive | None = Field(None, description="test examples, or pairs")
     classes: Positive | None = None
     backbone: str | NamedText | None = Field(None, description="name[option=value], or a table; all options count")
     width: Positive | None = None
-    steps: Positive | None = Field(None, description="optimizer steps, those of a warm start included")
+    steps: Positive | None = Field(None, description="optimizer steps, including those of a warm start")
     batch: Positive | None = None
     lr: Rate | None = None
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
@@ -85,29 +85,29 @@ Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
 
 class PublishedText(Text):
-    """Numbers of a paper, with the protocol that they belong to."""
+    """Numbers from a paper, with their protocol."""
 
     values: dict[str, Percent] = Field(description="accuracy in percent by loss")
-    protocol: Protocol | Literal["same"] | None = Field(None, description="the paper's; `same` as the experiment's")
-    source: str = Field("", description="where the numbers are printed")
-    classes: Positive | None = Field(None, description="they belong to this number of classes; absent: to all")
+    protocol: Protocol | Literal["same"] | None = Field(None, description="of the paper; `same`: as in the experiment")
+    source: str = Field("", description="where the numbers are from, such as a table")
+    classes: Positive | None = Field(None, description="the number of classes they apply to; default: all")
 
 
 Option = Annotated[str, Field(min_length=1)]
 
 
 class ClaimKeys(Text):
-    """What a claim says besides the names that a suite file may list."""
+    """The keys of a claim, except those that may be lists."""
 
     text: str
-    note: str = Field("", description="what a reader should know of it; the report says it below the verdicts")
-    family: str = Field("", description="p values of one family are adjusted together; absent: with all that name none")
+    note: str = Field("", description="a remark that the report prints below the verdicts")
+    family: str = Field("", description="p-values are adjusted per family; claims without one form a family")
     metric: str = "accuracy"
     than: str | None = None
-    than_metric: str | None = Field(None, description="the metric of `than`; absent: that of `better`")
+    than_metric: str | None = Field(None, description="the metric of `than`; default: that of `better`")
     equivalent: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
     margin: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)] | None = Field(
-        None, description="how much counts as no difference, in the metric's unit; for scores the suite's by default"
+        None, description="the equivalence margin in the metric's unit; default for scores: that of the suite"
     )
     increases_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
     decreases_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
@@ -115,8 +115,8 @@ class ClaimKeys(Text):
     values: Annotated[list[Number | Literal["min"]], Field(min_length=2)] | None = Field(
         None, description="only these values of the option, of `width` or `classes`"
     )
-    width: Width | None = Field(None, description="test it at this width; absent: over all widths of the experiment")
-    classes: Positive | None = Field(None, description="test it at this number of classes; absent: over all of them")
+    width: Width | None = Field(None, description="test only at this width; default: all widths of the experiment")
+    classes: Positive | None = Field(None, description="test only at this number of classes; default: all of them")
 
 
 class Claim(ClaimKeys):
@@ -130,5 +130,5 @@ class Claim(ClaimKeys):
 
     @property
     def along(self) -> str | None:
-        """What the claim follows a metric along, if it does."""
+        """The option or axis of a trend claim; None for other claims."""
         return self.increases_with or self.decreases_with or self.unchanged_with

@@ -1,4 +1,4 @@
-"""The guard: a small process between a run and a process that it started, which outlives neither.
+"""The guard: a small process between a run and a process that it started; it ends with either of them.
 
 Started as `python -I -S guard.py LIFELINE COMMAND…`, it runs COMMAND as its child and waits. LIFELINE is the reading
 end of a pipe whose other end only the run holds: when the run ends, however it ends, the pipe closes, and the guard
@@ -77,7 +77,7 @@ def descendants(root: int) -> list[int]:
 def end_descendants(root: int) -> None:
     """Kill everything below `root` and wait until it is gone.
 
-    Orphans move up to the nearest reaper, which is `root` or below it: the walk is repeated until it finds nobody.
+    Orphans move up to the nearest reaper, which is `root` or below it: the walk is repeated until it finds none.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < until and (below := descendants(root)):

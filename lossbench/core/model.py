@@ -57,11 +57,11 @@ class Spec:
         return (self.name, self.options) == (other.name, other.options)
 
     def meaning(self) -> Any:
-        """What `matches` compares, as a member of a set."""
+        """What `matches` compares, as a hashable value."""
         return self.name, frozen(self.options)
 
     def identity(self) -> list[Any]:
-        """What of it decides a result."""
+        """The part of it that decides a result."""
         return [self.name, dict(self.options), self.source]
 
 
@@ -342,7 +342,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Record:
-    """The result of a cell. Counts are stored, accuracies derived; wall times are kept apart from results."""
+    """The result of a cell. Counts are stored, accuracies derived; wall times are stored separately from results."""
 
     cell: Cell
     status: Status

@@ -1,6 +1,6 @@
 """Text of suites, plugins, records and logs, made safe to show: no control characters, no broken lines.
 
-Used where text goes to a terminal, page, table or figure; elsewhere text stays as written.
+Used where text goes to a terminal, page, table or figure; elsewhere text is unchanged.
 """
 
 from __future__ import annotations

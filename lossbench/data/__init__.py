@@ -106,7 +106,7 @@ def is_available(name: str, options: dict[str, Any], registry: Registry, data: P
 
 @dataclass(frozen=True)
 class _Form:
-    """What is asked of a dataset: options of its own, options that every dataset has, and where its arrays belong."""
+    """A requested dataset: its own options, options that every dataset has, and the folder of its arrays."""
 
     own: dict[str, Any]
     shared: dict[str, Any]
@@ -135,7 +135,7 @@ class _Form:
 
 
 def _done(plugin: Plugin, registry: Registry, job: dict[str, Any], progress: cache.Progress) -> Any:
-    """Let a plugin load its data: a built-in one in this process, any other in a process of its own."""
+    """Let a plugin load its data: a built-in one in this process, any other in a separate process."""
     if plugin.built_in:
         return done_apart(plugin, job, progress)
     return apart.run(done_apart, plugin, registry, job, progress)
@@ -157,7 +157,7 @@ def done_apart(plugin: Plugin, job: Mapping[str, Any], progress: cache.Progress)
 
 
 def _loaded(plugin: Plugin, root: Path, own: dict[str, Any]) -> Any:
-    """What the plugin's `load` returns; what it raises becomes a DataError with the line in its file."""
+    """The result of the plugin's `load`; an exception becomes a DataError with the line in its file."""
     try:
         return plugin.load()(root, **own)
     except LossbenchError:

@@ -1,4 +1,4 @@
-"""Dataset plugins from users run in a process of their own: one that hangs or dies is named and harms nobody."""
+"""Run dataset plugins from users in a separate process: one that hangs or dies is reported and affects nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(load: Load, plugin: Plugin, registry: Registry, job: Mapping[str, Any], 
             else:
                 return content[0]
     except apart.LostError as lost:
-        why = f"load gave no sign of progress for {SILENT_SECONDS:g} seconds"
+        why = f"load made no progress for {SILENT_SECONDS:g} seconds"
         if lost.raised:
             why = f"load fails ({lost.raised})"
         elif lost.code is not None:

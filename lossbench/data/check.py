@@ -1,4 +1,4 @@
-"""`lossbench check` of a dataset: does `load` return what lossbench can train on, and the same every time?"""
+"""`lossbench check` of a dataset: does `load` return valid data, and the same data every time?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lossbench.plugins.registry import FOLDER, REQUIRED, Plugin, Registry
 
 
 def check_dataset(plugin: Plugin, registry: Registry) -> list[Finding]:
-    """Load a dataset twice with its default options, each time in a process of its own."""
+    """Load a dataset twice with its default options, each time in a separate process."""
     if plugin.name not in registry.names("dataset"):  # given as a file
         if plugin.path.parent.name != FOLDER["dataset"]:
             return [

@@ -1,4 +1,4 @@
-"""What a dataset plugin may return; anything else is refused before training. Nothing is cast."""
+"""Validates what a dataset plugin returns before training. Nothing is cast."""
 
 from __future__ import annotations
 

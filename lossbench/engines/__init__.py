@@ -1,4 +1,4 @@
-"""Where cells run. `protocol` says what an engine does, `scheduler` decides which cell runs when, on any engine."""
+"""Where cells run: `protocol` defines an engine, `scheduler` decides which cell runs when, on any engine."""
 
 from __future__ import annotations
 

@@ -93,18 +93,18 @@ class Local(Engine):
         """Kill cells that hold too much memory."""
         for process in self._running.values():
             if process.pid and not process.failure and (held := memory_below(process.pid)) > limit:
-                why = f"killed when it held {held:,} bytes; --memory allows {limit:,}"
+                why = f"killed at {held:,} bytes of memory; --memory allows {limit:,}"
                 process.failure = Record(process.cell, "oom", why, "environment")
                 end_tree(process.pid)
 
     def _death(self, cell: Cell, code: int) -> Record:
         """The failure of a cell whose process ended with this code and without a record."""
         if code == os.EX_IOERR:
-            why = "its record could not be written, or its warm start not be read"
+            why = "its record could not be written, or its warm start could not be read"
         elif code < 0:
             why = f"its process was {how_it_ended(code)}"
         else:
-            why = f"its process ended with {how_it_ended(code)} before it had a result"
+            why = f"its process ended with {how_it_ended(code)} before it produced a result"
         by_itself = code != os.EX_IOERR and (code >= 0 or -code in CRASHES)
         cause: Cause = "plugin" if by_itself else "environment"
         return Record(cell, "failed", f"{why}; its log: {self._context.store.log(cell.key)}", cause)

@@ -1,7 +1,7 @@
-"""Before anything trains: is every plugin sound, and how long will it take?
+"""Checks before training: is every plugin valid, and how long will the run take?
 
-Both run in a process of their own, so a plugin that crashes or hangs harms nobody. `begin` is called with a description
-of each step, so that the parent process can name the plugin that ended or blocked it.
+Both run in a separate process, so a plugin that crashes or hangs affects nothing else. `begin` is called with a
+description of each step, so that the parent process can name the plugin that ended or blocked it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _try_backbone(cell: Cell, registry: Registry, dataset: Dataset) -> None:
     backbone = network(dataset.in_shape, cell.width, **cell.backbone.options).train()
     shape = tuple(backbone(as_input(dataset.train.gather(np.arange(2)))).shape)
     if shape != (2, cell.width):
-        raise ValueError(f"gives features of shape {shape} for two images, not (2, {cell.width})")
+        raise ValueError(f"returns features of shape {shape} for two images, expected (2, {cell.width})")
 
 
 def _try_loss(spec: Spec, cell: Cell, registry: Registry, needed: Mapping[str, str]) -> None:
@@ -83,7 +83,7 @@ def _try_loss(spec: Spec, cell: Cell, registry: Registry, needed: Mapping[str, s
     loss = plugin.load()(cell.width, cell.classes, **spec.options)
     value = loss(torch.randn(2, cell.width), torch.arange(2))
     if value.shape != ():
-        raise ValueError(f"gives a tensor of shape {tuple(value.shape)}, not one number")
+        raise ValueError(f"returns a tensor of shape {tuple(value.shape)}, expected a scalar")
     declared, sizes = plugin.class_weights, (cell.classes, cell.width)
     if plugin.names_class_weights and (problem := class_weights.problem(loss, declared, *sizes)):
         raise ValueError(problem)
@@ -92,7 +92,7 @@ def _try_loss(spec: Spec, cell: Cell, registry: Registry, needed: Mapping[str, s
 
 
 def probe(cells: list[Cell], registry: Registry, data: Path, begin: Begin) -> list[dict[str, Any]]:
-    """What each kind of cell costs, from a few real steps: seconds per step, seconds to score, bytes at the peak.
+    """The cost of each kind of cell, from a few real steps: seconds per step, seconds to score, bytes at the peak.
 
     `cells` has one cell of each kind.
     """

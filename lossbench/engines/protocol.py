@@ -1,4 +1,4 @@
-"""What an engine does: it runs single cells somewhere and reports what became of them.
+"""The engine interface: an engine runs single cells somewhere and reports their outcome.
 
 An engine knows nothing of claims, warm starts, retries or other cells: that is the scheduler's job. A minimal engine
 is a class with `open`, `size`, `submit`, `events` and `cancel`; `local.Local` is an example.
@@ -20,7 +20,7 @@ from lossbench.store.records import Store
 
 @dataclass(frozen=True)
 class Resources:
-    """How much the user lets an engine use."""
+    """The resources that an engine may use."""
 
     jobs: int | None = None  # cells at a time; None: as many as fit
     address: str | None = None  # of the cluster
@@ -30,7 +30,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one cell may take, and how often it saves its state."""
+    """The limits of one cell, and how often it saves its state."""
 
     timeout: float | None = None  # seconds
     memory: int | None = None  # bytes
@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What an engine needs to know of the run whose cells it will get."""
+    """What an engine needs to know about a run."""
 
     store: Store
     registry: Registry
@@ -70,7 +70,7 @@ class Ended:
 
 
 class Engine(Protocol):
-    """Runs cells, each in a process of its own. Made with `Resources` as its only argument."""
+    """Runs cells, each in a separate process. Created with `Resources` as its only argument."""
 
     attempts: int = 1  # to run a cell that fails because of the environment
     patience: float = 0  # seconds beyond the time limit, for an engine that enforces the limit itself
@@ -85,7 +85,7 @@ class Engine(Protocol):
         ...
 
     def size(self, device: str = "cpu") -> int:
-        """How many cells can run at a time; of those on a GPU ("cuda"), how many."""
+        """The number of cells that can run at a time, and how many of them on a GPU ("cuda")."""
         ...
 
     def submit(self, cell: Cell) -> None:
@@ -93,7 +93,7 @@ class Engine(Protocol):
         ...
 
     def events(self) -> Iterable[Started | Ended]:
-        """What has happened since the last call; waits a moment if nothing has. A RunError ends the whole run."""
+        """Events since the last call; waits briefly if there are none. A RunError ends the whole run."""
         ...
 
     def cancel(self, key: str) -> None:

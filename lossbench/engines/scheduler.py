@@ -30,7 +30,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the user decides about the cells of a run."""
+    """The user's settings for the cells of a run."""
 
     timeout: float | None = None  # seconds per cell
     fail_fast: bool = False  # start nothing more after a failure

@@ -128,7 +128,7 @@ def _watched(job: int, output: int, wake: int, log: _Log) -> int:
 
 
 def _job(job: dict[str, Any], output: int) -> NoReturn:
-    """The process that works: in a group of its own, without the server's pipes, its output goes to the warden."""
+    """The process of the job: in a separate group, without the server's pipes; its output goes to the warden."""
     code = os.EX_SOFTWARE
     try:
         die_with_parent(os.getppid())
@@ -151,7 +151,7 @@ def _job(job: dict[str, Any], output: int) -> NoReturn:
 
 
 class _Log:
-    """Keeps the beginning and the end of what is written to it. A full disk costs the log, not the cell."""
+    """Keeps the beginning and the end of what is written to it. If the disk is full, the log is lost, not the cell."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(os.devnull, os.O_WRONLY)

@@ -95,14 +95,14 @@ class Server:
         return f"the process that starts cells could not import '{module}': it {what}; try `python -c 'import torch'`"
 
     def submit(self, name: str, log: Path, job: dict[str, Any]) -> None:
-        """Start a job (see `worker.work`) in a process of its own."""
+        """Start a job (see `worker.work`) in a separate process."""
         assert self._process.stdin
         with contextlib.suppress(BrokenPipeError):  # a dead server reports itself through the events
             self._process.stdin.write(json.dumps({"id": name, "log": str(log), "job": job}).encode() + b"\n")
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """Kill whatever runs and wait until all of it is gone."""
+        """Kill everything that runs and wait until it is gone."""
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -193,7 +193,7 @@ class Servers:
     def _ask(
         self, task: str, server: Server, cells: Sequence[Cell], data: Path, limit: float, **more: Any
     ) -> tuple[list[Any], str | None]:
-        """The answer of a process that does something else than train, or what it was doing when it died or hung."""
+        """The answer of a process that does not train, or what it was doing when it died or hung."""
         with tempfile.TemporaryDirectory() as folder:
             reply, log, step = (Path(folder, name) for name in ("reply.json", "log", "step"))
             job = {

@@ -1,4 +1,4 @@
-"""What happens inside the process of a job: train a cell and store its record, or answer a question about cells."""
+"""Runs inside the process of a job: train a cell and store its record, or answer a question about cells."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def work(job: dict[str, Any]) -> int:
 
 
 def _trained(cell: Cell, registry: Registry, data: Path, store: Store, every: float) -> train.Outcome:
-    """Train a cell, which saves its state `every` that many seconds. Whatever its plugins raise becomes a status."""
+    """Train a cell, which saves its state `every` that many seconds. Exceptions of its plugins become a status."""
     warm = store.checkpoint(cell.warm_cell().key) if cell.warm else None
     try:
         return train.run(cell, registry, data, warm, Checkpointer(store.partial(cell.key), cell.key, every))

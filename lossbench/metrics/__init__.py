@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
 class Evaluation:
-    """What a trained network gives for a split, in evaluation mode: a metric's `measure` gets that of the test set."""
+    """Outputs of a trained network for a split, in evaluation mode; a metric gets those of the test set."""
 
     labels: NDArray[np.int64]  # (N,)
     features: Tensor  # N×M, on the device of the network
@@ -37,5 +37,5 @@ class Evaluation:
         return by_class(self.features, self.labels, self.weights)
 
     def details(self) -> dict[str, Any]:
-        """What a record keeps as `verification` besides the metrics."""
+        """The part of a record called `verification`, besides the metrics."""
         return {}

@@ -1,4 +1,4 @@
-"""Pairs and thresholds: what the metrics of verification share.
+"""Pairs and thresholds, shared by the metrics of verification.
 
 A pair is accepted as *same* if its score is at least a threshold. P pairs of the same class ("positives") and N of
 different classes ("negatives") give, at threshold t,
@@ -7,10 +7,9 @@ different classes ("negatives") give, at threshold t,
 
 No threshold separates pairs of equal score: they are accepted together or not at all.
 
-Intervals are for the pairs alone, taken as independent draws of positives and of negatives; what another seed of the
-training would change is not in them. None is a bootstrap: that never looks beyond the highest negative it has seen and
-calls 100 % certain, so that where few errors are left (which is where verification is reported) its 95 % cover far
-less. Tests measure both.
+Intervals are over the pairs alone, taken as independent draws of positives and of negatives; they do not include the
+variation over training seeds. None is a bootstrap, which never exceeds the highest observed negative and gives zero
+width at 100 %: where few errors are left, its 95 % intervals cover far less. Tests measure both.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its (1 − level) interval."""
+    """A score with its (1 − level) interval."""
 
     value: float
     low: float

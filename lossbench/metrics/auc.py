@@ -1,4 +1,4 @@
-"""Area under the ROC: how often a pair of one class scores higher than a pair of two."""
+"""Area under the ROC: how often a same-class pair scores higher than a pair of different classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal error rate: the error rate of the threshold at which as many pairs of each kind are misjudged."""
+"""Equal error rate: the error rate at the threshold where false accept and false reject rates are equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of the last layer of the backbone, the one of M units."""
+"""Memory of the FC layer, the last layer of the backbone (M units)."""
 
 from __future__ import annotations
 

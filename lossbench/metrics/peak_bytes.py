@@ -1,4 +1,4 @@
-"""The most memory that training added to the process, or that it took on the GPU."""
+"""Peak memory that training added to the process, or that it allocated on the GPU."""
 
 from __future__ import annotations
 

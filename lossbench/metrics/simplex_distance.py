@@ -1,7 +1,7 @@
 """How far the class weights are from a simplex, in which all angles between two of them are equal and widest.
 
-With c_ij = ŵ_i·ŵ_j over all pairs i < j: √mean (c_ij + 1/(C−1))², which is zero just when the weights form the simplex,
-however it is turned.
+With c_ij = ŵ_i·ŵ_j over all pairs i < j: √mean (c_ij + 1/(C−1))², which is zero if and only if the weights form a
+simplex, in any rotation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The first recorded step at which the training loss has gone 90 % of its way from the first point to the lowest.
+"""The first recorded step at which the training loss has covered 90 % of the way from its first point to its lowest.
 
-A share of each curve's own way, since losses with a margin start and end elsewhere; NaN where the loss never falls.
+A share of each curve's own range, since losses with a margin have other values; NaN where the loss never falls.
 """
 
 from __future__ import annotations

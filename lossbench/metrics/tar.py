@@ -1,4 +1,4 @@
-"""True accept rate at a false accept rate: pairs of one class accepted where few others are."""
+"""True accept rate at a fixed false accept rate: the share of same-class pairs that are accepted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Rate(Estimate):
     """The TAR at one FAR.
 
     `allowed` false accepts are ⌊far · N⌋; `threshold` is the lowest score accepted (∞: none is). Not `resolved`: fewer
-    than 1 / far negatives, so that the value is the TAR without any false accept, whatever its real FAR.
+    than 1 / far negatives, so that the value is the TAR without any false accept, at an unknown FAR.
     """
 
     far: float

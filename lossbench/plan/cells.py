@@ -63,7 +63,7 @@ def _trial_cells(experiment: Experiment) -> Iterator[Cell]:
 
 
 def _setting(experiment: Experiment, cell: Cell, loss: Spec) -> Setting | None:
-    """What a loss is trained with at a point: its defaults or, in a tuned experiment, what the trials chose."""
+    """The settings of a loss at a point: its defaults or, in a tuned experiment, those that the trials chose."""
     if experiment.settings is None:
         return Setting(loss, experiment.schedule.lr)
     return experiment.settings.get((Point({**cell.point, "experiment": experiment.tunes}), loss.label))

@@ -62,7 +62,7 @@ def forecast(cells: Sequence[Cell], costs: Sequence[Mapping[str, Any]], jobs: in
 def in_words(expected: Forecast) -> str:
     """`about 12 minutes, up to 310 MiB per cell`."""
     if not expected.measured:
-        return "a time that could not be measured"
+        return "an unknown time (no step could be timed)"
     for unit, size in (("hours", 3600), ("minutes", 60), ("seconds", 1)):
         if expected.seconds >= 2 * size or size == 1:
             return f"about {expected.seconds / size:.0f} {unit}, up to {expected.bytes / 2**20:.0f} MiB per cell"

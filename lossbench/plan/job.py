@@ -89,8 +89,9 @@ def prepare(
     """Read and plan a suite; nothing is trained.
 
     Missing datasets whose publishers answer are fetched by `get`; without `get` they are only announced. `gpu` says
-    whether cells will have a GPU (default: whether this machine has one). `on_choice` is told the profile that was
-    chosen and, before anything is fetched, what will be. `progress` follows datasets that are read for the first time.
+    whether cells will have a GPU (default: whether this machine has one). `on_choice` is called with the chosen
+    profile and, before anything is fetched, with the downloads. `progress` follows datasets that are read for the
+    first time.
     """
     selection = selection or Selection()
     source = open_suite(suite)
@@ -182,7 +183,7 @@ def _opening(suite: Suite, choice: choose.Choice | None, downloads: Sequence[Dow
     if downloads:
         names = ", ".join(download.source.name for download in downloads)
         size = sum(download.bytes for download in downloads)
-        said.append(f"To fetch: {names} ({size / 2**20:.0f} MiB in all).")
+        said.append(f"To fetch: {names} ({size / 2**20:.0f} MiB in total).")
     if expected:
         said.append(f"{expected[0].upper()}{expected[1:]}.")
     if info.note:

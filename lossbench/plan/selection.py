@@ -1,4 +1,4 @@
-"""What a user asks of a suite: a profile, filters, a shard; and the cells that fit. Pure."""
+"""A selection from a suite: profile, filters, shard; and the cells that match. Pure."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 def shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
     """Shard number `part` (from 1) of `parts` of the cells (one per key), in their order.
 
-    Every cell is in exactly one shard, whatever the order of `cells`. A warm start and the cells that need it stay
+    Every cell is in exactly one shard, regardless of the order of `cells`. A warm start and the cells that need it stay
     together, as do the losses compared at one seed; such groups go, largest first, to the shard with the fewest steps.
     """
     groups: dict[str, list[Cell]] = {}

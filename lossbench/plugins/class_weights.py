@@ -1,4 +1,4 @@
-"""The class weights of a loss: the one row per class that angles are measured to and a warm start hands over.
+"""The class weights of a loss: one row per class. Angles are measured to them, and a warm start copies them.
 
 A loss file names them by a dotted path in `CLASS_WEIGHTS` (`registry.Plugin.class_weights`): `"weight"` if it says
 nothing, `"inner.proxies"` for a parameter further in, `"inner.W.T"` for one that is stored transposed, M×C.

@@ -84,7 +84,7 @@ class _Steps:
             self.forwards += 1
             if self.forwards == PATIENCE and not self.reminded:
                 self.reminded = True
-                self._warn("call loss.advance() after every optimizer step: the loss keeps state that moves there")
+                self._warn("call loss.advance() after every optimizer step: the loss updates its state there")
 
     def _warn(self, text: str) -> None:
         warnings.warn(f"loss '{self.name}': {text}", stacklevel=3)

@@ -1,10 +1,10 @@
-"""What decides a plugin's results besides its options: source files, library versions, and files that it names.
+"""Everything besides options that decides a plugin's results: source files, library versions, files that it names.
 
 The footprint of a plugin file is found by reading it, never by running it:
 
     sources      the plugin file and every module of its own code that it imports, at any depth: modules of lossbench,
                  of the plugin's package, and modules outside site-packages (including editable installs)
-    libraries    installed packages that these import; the version of a package stands for its code
+    libraries    installed packages that these import; identified by their version
     files        data files that the sources name in a string with a suffix (`centres.npz`): absolute, beside the
                  source, or in the working folder; logs are excluded, since a plugin writes them itself
 

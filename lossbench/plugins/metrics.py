@@ -1,4 +1,4 @@
-"""The metrics: what can be measured of a cell, read from the files of `lossbench/metrics` without running them.
+"""The metrics that can be measured for a cell, read from the files of `lossbench/metrics` without running them.
 
 A metric is one file; its stem is its name, the first line of its docstring its summary. It declares, as literals,
 

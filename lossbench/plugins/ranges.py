@@ -1,4 +1,4 @@
-"""What tuning may vary: a range of an option, or a list of choices. Pure."""
+"""Search spaces for tuning: a range of an option, or a list of choices. Pure."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def read(written: Any, parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str,
 def rising(low: float, high: float) -> tuple[float, float]:
     """The ends of a range; ValueError unless low < high."""
     if not low < high:
-        raise ValueError(f"must rise from its low to its high end, got {low:g} and {high:g}")
+        raise ValueError(f"must have low < high, got {low:g} and {high:g}")
     return low, high
 
 
 def _one(given: Any, parse: Callable[[Any], Any]) -> Range | Choices:
     if isinstance(given, tuple):
         if len(given) != 2 or not all(_is_number(end) for end in given):
-            raise ValueError(f"must be a range of two numbers of ordinary size, got {given!r}")
+            raise ValueError(f"must be two numbers that are 0 or from 1e-100 to 1e100 in size, got {given!r}")
         low, high = rising(*(parse(end) for end in given))
         whole = not _takes(parse, low + 0.5)
         return Range(low, high, whole=whole, logarithmic=low > 0 and high / low >= FACTOR)

@@ -74,7 +74,7 @@ import numpy as np
 
 from lossbench.data import Dataset, Split
 
-CLASSES = 4  # known without loading, so that a suite can be planned before the data is there
+CLASSES = 4  # known without loading, so that a suite can be planned without the data
 
 
 def load(root: Path, *, noise: float = 0.5) -> Dataset:  # keyword-only arguments are its options

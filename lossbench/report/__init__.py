@@ -4,7 +4,7 @@
     figures     results → drawings as SVG, PDF and PNG
     output      sections and results → summary.md, report.html, tables/*.tex, CSV files and report.json
 
-Every number comes from `analysis`. To say more, add a section; nothing else changes.
+Every number comes from `analysis`. To extend the report, add a section.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Report:
 
 
 def check_folder(out: str | os.PathLike[str]) -> None:
-    """Refuse a folder into which no report can be written before a run that takes hours; leaves nothing behind."""
+    """Raise StoreError if no report can be written to `out`; called before a run. Leaves no files behind."""
     out = Path(out)
     nearest = next(folder for folder in (out, *out.parents) if os.path.lexists(folder))
     try:
@@ -48,7 +48,7 @@ def check_folder(out: str | os.PathLike[str]) -> None:
             if (out / name).is_dir():
                 raise IsADirectoryError(errno.EISDIR, f"{name} is a directory")
     except OSError as error:
-        raise StoreError(f"{out}: no report can be written there ({error.strerror}); choose another folder") from error
+        raise StoreError(f"{out}: cannot write the report there ({error.strerror}); choose another folder") from error
 
 
 def write(
@@ -71,14 +71,14 @@ def write(
                 staging.write_bytes(content)
     except OSError as error:
         place = error.filename or out
-        raise StoreError(f"{place}: the report cannot be written ({error.strerror}); the records are safe") from error
+        raise StoreError(f"{place}: cannot write the report ({error.strerror}); the records are safe") from error
     return Report(parts, {name: out / name for name in files})
 
 
 def differing(
     runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], formats: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The files in `out` that are not what a report would write now, each with `missing` or `differs`."""
+    """The files in `out` that are out of date, each with `missing` or `differs`."""
     found = {}
     for name, content in rendered(runs, formats)[1].items():
         path = Path(out) / name

@@ -70,7 +70,6 @@ def ratio(row: Mapping[str, Any]) -> str:
 
 def comparison(row: Mapping[str, Any]) -> str:
     """One comparison as a sentence."""
-    return (
-        f"{row['loss']} minus {row['baseline']} on {row['experiment']} ({row['dataset']}, M = {row['width']}) is "
-        f"{difference(row)}, {row['n']} seeds: {row['verdict']}."
-    )
+    where = f"experiment {row['experiment']} ({row['dataset']}, M = {row['width']})"
+    change = f"{difference(row)}, {row['n']} seeds: {row['verdict']}"
+    return f"{row['loss']} minus {row['baseline']} in {where} is {change}."

@@ -1,6 +1,6 @@
 """Losses over several datasets, by ranks (Demšar, JMLR 2006).
 
-N is the number of datasets, never datasets × seeds: seeds on one dataset share what is particular to that dataset, and
+N is the number of datasets, never datasets × seeds: seeds on one dataset are not independent datasets, and
 pooling them gives false alarms in a quarter of all studies or more. So these tests take `DatasetMeans`, which
 `over_datasets` makes by averaging over the seeds inside each dataset.
 """

@@ -1,7 +1,7 @@
 """Tests without a distribution: if nothing differs, dᵢ and −dᵢ are equally likely, so all 2ⁿ signs can be counted.
 
 n differences other than zero give no two-sided p below 2·2⁻ⁿ (0.25 at 3, 0.0625 at 5, 0.002 at 10). Where that does not
-reach the level, p is NaN and the reason says how many pairs would do.
+reach the level, p is NaN and the reason says how many pairs are needed.
 """
 
 from __future__ import annotations

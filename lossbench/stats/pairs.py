@@ -17,7 +17,7 @@ import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.05
-FEWEST_SEEDS = 3  # below this a t interval says next to nothing
+FEWEST_SEEDS = 3  # with fewer, a t interval is too wide to be useful
 
 Verdict = Literal["different", "equivalent", "different but negligible", "undecided"]
 ClaimVerdict = Literal["supported", "contradicted", "undecided"]

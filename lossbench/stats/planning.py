@@ -1,4 +1,4 @@
-"""What n seeds can show: power, the seeds that an effect needs, and the effect that n seeds find."""
+"""Power: the seeds that an effect needs, and the effect that n seeds detect."""
 
 from __future__ import annotations
 

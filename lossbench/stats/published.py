@@ -1,4 +1,4 @@
-"""A published number against our own runs: could one more of our runs give it?"""
+"""A published number against our own runs: does it lie in their prediction interval?"""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def reproduction(
     differs: Sequence[str] = (),
     resolution: float = 0.0,
 ) -> Reproduction:
-    """Whether a published number is what one more of our runs could give.
+    """Whether a published number agrees with our runs.
 
     not comparable: the protocols differ (`differs` names how). above, below: the published number is outside the
     prediction interval, and our runs are above or below it. Inside the interval: reproduced if it is at most ±margin

@@ -1,4 +1,4 @@
-"""How much the choice of test examples matters, from the stored correctness bits (0 or 1 per example; not percent).
+"""Uncertainty due to the choice of test examples, from the stored correctness bits (0 or 1 per example; not percent).
 
 An error bar over seeds holds the test set fixed. Another test set of the same kind would move the accuracy of every
 seed at once, so more seeds do not reduce this error.

@@ -69,7 +69,7 @@ def first_repeated(items: Sequence[Any]) -> Any:
 
 
 def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:
-    """What a resolved claim tests: equal for two claims exactly if one test answers both."""
+    """What a resolved claim tests: equal for two claims if and only if they are the same test."""
     points = (
         (k, minimum_width(k) if width == "min" else width) for k, _ in experiment.tasks for width in experiment.widths
     )
@@ -179,7 +179,8 @@ def _check_place(claim: Claim, experiment: Experiment, path: Path, names: Names)
         raise names.fail([*path, "width"], problem)
     ks = [k for k, _ in experiment.tasks]
     if claim.classes is not None and claim.classes not in ks:
-        problem = f"experiment '{experiment.name}' has no {claim.classes} classes; known: {', '.join(map(str, ks))}"
+        known = ", ".join(map(str, ks))
+        problem = f"experiment '{experiment.name}' has no cells with {claim.classes} classes; known: {known}"
         raise names.fail([*path, "classes"], problem)
 
 

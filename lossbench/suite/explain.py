@@ -1,4 +1,4 @@
-"""A pydantic error as one sentence: the place, the problem, the nearest valid value."""
+"""Turn a pydantic error into one sentence: the place, the problem, the nearest valid value."""
 
 from __future__ import annotations
 

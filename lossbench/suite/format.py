@@ -32,14 +32,14 @@ OneOrMore = str | Annotated[list[str], Field(min_length=1)]
 
 
 class WarmStart(Text):
-    """A phase that all losses share: train `loss` for `steps`, then refine with each loss."""
+    """A first phase shared by all losses: train `loss` for `steps`, then refine with each loss."""
 
     loss: str | NamedText = "softmax"
     steps: Steps
 
 
 def _published_form(written: Any) -> str:
-    """Which of the forms is meant: with all tried, the wrong one's complaint would be shown."""
+    """The form that is used, so that an error refers to this form only."""
     if isinstance(written, list):
         return "tables"
     table = isinstance(written, PublishedText) or (isinstance(written, dict) and "values" in written)
@@ -58,7 +58,7 @@ class ExperimentText(Text):
     """One grid of a suite: dataset × backbone × widths × losses × seeds."""
 
     name: Name
-    task: Task = Field("classification", description="verification: tell pairs of unseen classes apart")
+    task: Task = Field("classification", description="verification: pairs of unseen classes, same class or not")
     dataset: str | NamedText
     backbone: str | NamedText
     widths: Annotated[list[Width], Field(min_length=1)]
@@ -75,7 +75,7 @@ class ExperimentText(Text):
     )
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     device: Literal["cpu", "cuda"] = "cpu"
-    autocast: Literal["bfloat16"] | None = Field(None, description="the backbone's products in low precision")
+    autocast: Literal["bfloat16"] | None = Field(None, description="run the backbone in low precision")
     channels_last: bool = False
 
 
@@ -83,19 +83,21 @@ class ClaimText(ClaimKeys):
     """A statement that the suite tests. It has one of these forms:
 
     better, than                     `better` beats `than` on `metric` (with `than_metric`: each on its own)
-    not_worse, than                  `not_worse` is as good as `than`, or better, but for `margin`
+    not_worse, than                  `not_worse` is at most `margin` worse than `than`
     equivalent                       two losses differ by less than `margin`
     increases_with, decreases_with   `metric` of `loss` (with `than`: minus that of `than`) grows or falls along an
                                      option of the loss, `width` or `classes`
-    unchanged_with                   it stays within `margin` of what it is at the least value
+    unchanged_with                   it stays within `margin` of its value at the smallest setting
 
-    Where `experiment`, `better`, `not_worse` or `loss` is a list, it is one claim for each of its names.
+    A list in `experiment`, `better`, `not_worse` or `loss` makes one claim per name.
     """
 
     experiment: OneOrMore
     better: OneOrMore | None = None
     not_worse: OneOrMore | None = None
-    loss: OneOrMore | None = Field(None, description="whose trend; options written here are met by all its variants")
+    loss: OneOrMore | None = Field(
+        None, description="the loss whose trend is tested; options in brackets restrict its variants"
+    )
 
 
 class ChoicesText(Text):
@@ -118,31 +120,31 @@ RangeText = Annotated[
 class Tune(Text):
     """Tune every loss at equal cost before it is compared: trials on a held-out part of the training images."""
 
-    trials: Annotated[int, Field(ge=2, le=4096)] = Field(description="for every loss; the first is its default")
+    trials: Annotated[int, Field(ge=2, le=4096)] = Field(description="per loss; the first is its default")
     validation: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.2, description="share of the training images, held out; the test set is never seen"
+        0.2, description="share of the training images to hold out; no trial uses the test set"
     )
-    seeds: Positive = Field(1, description="of each trial: the first seeds of the experiment")
+    seeds: Positive = Field(1, description="per trial: the first seeds of the experiment")
     experiments: Annotated[list[str], Field(min_length=1)] | None = Field(
-        None, description="which are tuned; absent: all"
+        None, description="the experiments to tune; default: all"
     )
     lr: Annotated[list[Rate], Field(min_length=2, max_length=2)] | None = Field(
-        None, description="[low, high]: the learning rate is tuned too, in the same range for every loss"
+        None, description="[low, high]: also tune the learning rate, in the same range for every loss"
     )
     ranges: dict[str, dict[str, RangeText]] = Field(
         default={},
-        description="by loss and option: [low, high], or { choices = [...] }; over or beside what the loss declares",
+        description="by loss and option: [low, high], or { choices = [...] }; overrides or extends RANGES",
     )
 
 
 class Profile(Text):
-    """The same suite at another scale: tables laid over the experiments' own."""
+    """The same suite at another scale: it overrides keys of the experiments."""
 
-    all: dict[str, Any] = Field(default={}, description="laid over every experiment, over its own keys too")
-    experiment: dict[str, dict[str, Any]] = Field(default={}, description="laid over one experiment, by its name")
-    skip: list[str] = Field(default=[], description="experiments left out")
-    note: str = Field(default="", description="what a reader must know; it opens a run and its report")
-    tune: dict[str, Any] = Field(default={}, description="laid over [tune]")
+    all: dict[str, Any] = Field(default={}, description="overrides keys of every experiment")
+    experiment: dict[str, dict[str, Any]] = Field(default={}, description="overrides keys of one experiment, by name")
+    skip: list[str] = Field(default=[], description="experiments to leave out")
+    note: str = Field(default="", description="shown at the start of a run and of its report")
+    tune: dict[str, Any] = Field(default={}, description="overrides keys of [tune]")
 
 
 class SuiteFile(Text):
@@ -160,5 +162,5 @@ class SuiteFile(Text):
     tune: Tune | None = None
     profile: dict[str, Profile] = Field(default={})
     auto: Annotated[list[str], Field(min_length=1)] | None = Field(
-        None, description="profiles; without --profile the first one that this machine can run is chosen"
+        None, description="without --profile, the first of these profiles that this machine can run is used"
     )

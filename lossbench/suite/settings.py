@@ -1,7 +1,7 @@
 """Trials → settings: which trial of a loss won, and the tuned experiments that follow. Pure.
 
 A trial counts if all its seeds finished. The one with the best mean accuracy on the held-out images wins; ties go to
-the earliest, so a loss keeps its defaults unless something is better. Every point of the grid chooses for itself.
+the earliest, so a loss keeps its defaults unless something is better. The choice is made per point of the grid.
 A trial that diverged or whose plugin raised has lost. One that was killed or ran out of memory, time or disk has not
 been tried yet, and nothing is chosen before it has.
 """

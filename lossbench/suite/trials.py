@@ -1,4 +1,4 @@
-"""The settings of a loss that its trials use: the same number for every loss, and always the same ones. Pure."""
+"""The settings that the trials of a loss use: the same number for every loss, deterministic. Pure."""
 
 from __future__ import annotations
 

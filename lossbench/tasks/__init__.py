@@ -1,4 +1,4 @@
-"""What a trained network is asked to do: what is held out, how it is evaluated, which metrics a report leads with."""
+"""Tasks: what is held out, how a trained network is evaluated, and the main metrics of the report."""
 
 from lossbench.tasks import classification, verification
 

@@ -1,4 +1,4 @@
-"""Which class is this image of? Held out are images of the classes that the network was trained on."""
+"""Classification of held-out images of the classes that the network was trained on."""
 
 from __future__ import annotations
 

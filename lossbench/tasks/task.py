@@ -1,4 +1,4 @@
-"""What every task has: a way to evaluate a trained network, and the metrics that a report leads with."""
+"""The task interface: how to evaluate a trained network, and the main metrics of the report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """`evaluate` judges a network by the test set of a dataset; `headline` are names of metrics."""
+    """`evaluate` scores a network on the test set of a dataset; `headline` are the names of the main metrics."""
 
     evaluate: Callable[[Network, Dataset], Evaluation]
     headline: tuple[str, ...]

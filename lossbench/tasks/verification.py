@@ -1,6 +1,6 @@
-"""Are two images of the same class? Held out are classes that the network was never trained on.
+"""Verification: whether two images of held-out classes are of the same class.
 
-A pair is scored by the cosine of its features; every fold is judged at the threshold that is best for all others.
+The score of a pair is the cosine of its features; every fold uses the threshold that is best for all other folds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Folds:
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """All figures of one set of pairs; only the accuracy is a mean over folds."""
+    """All scores of one set of pairs; only the accuracy is a mean over folds."""
 
     positives: int
     negatives: int
@@ -62,7 +62,7 @@ class PairEvaluation(Evaluation):
     folds: Folds | None = None
 
     def details(self) -> dict[str, Any]:
-        """Every figure with its interval, as plain numbers, lists and dictionaries; None for what is not finite."""
+        """Every score with its interval, as plain numbers, lists and dictionaries; None for non-finite values."""
         assert self.folds and self.scores is not None and self.same is not None
         found = verify(self.scores, self.same, self.folds)
         plain = asdict(found)
@@ -100,7 +100,7 @@ def cosine_scores(features: ArrayLike, pairs: ArrayLike) -> Floats:
     """
     rows, chosen = np.asarray(features), np.asarray(pairs)
     if rows.ndim != 2:
-        raise ValueError(f"features must be a matrix, a row each, got shape {rows.shape}")
+        raise ValueError(f"features must be a matrix with one row per image, got shape {rows.shape}")
     if chosen.ndim != 2 or chosen.shape[1] not in (2, 3) or chosen.dtype.kind not in "iu":
         raise ValueError(f"pairs must be integers of shape P×2 or P×3, got {chosen.dtype} of shape {chosen.shape}")
     chosen = chosen[:, :2]
@@ -175,12 +175,12 @@ def cross_validated(scores: ArrayLike, same: ArrayLike, folds: ArrayLike, tested
 
 
 def accuracy(folds: Folds, level: float = LEVEL) -> Estimate:
-    """The mean accuracy of the folds with its t interval over folds, whose people are apart where pairs share some.
+    """The mean accuracy of the folds with its t interval over folds (no person is in two folds).
 
-    As one pair is the least step, the spread between folds counts as at least one pair of the smallest; so folds that
-    are all perfect are not taken for certain. Below three folds it is Wilson's interval of as many pairs as give a mean
-    over folds its binomial variance, n = F² / Σ 1/size (all pairs, if folds are of one size). Folds share most of what
-    their thresholds come from, which matters where the threshold is arbitrary: at chance, 95 % cover some 84 %.
+    The spread between folds counts as at least one pair of the smallest fold, so perfect folds do not give an interval
+    of zero width. Below three folds it is Wilson's interval of as many pairs as give a mean
+    over folds its binomial variance, n = F² / Σ 1/size (all pairs, if folds are of one size). The thresholds
+    of the folds come from nearly the same pairs, so at chance level 95 % intervals cover only about 84 %.
     """
     count, mean = len(folds.tested), folds.mean
     if count >= FEWEST_FOLDS:
@@ -194,7 +194,7 @@ def accuracy(folds: Folds, level: float = LEVEL) -> Estimate:
 
 
 def verify(scores: ArrayLike, same: ArrayLike, folds: Folds, level: float = LEVEL) -> Verification:
-    """Every figure of the pairs of the tested folds, whose scores and labels are given."""
+    """All scores of the pairs of the tested folds, from their cosines and labels."""
     values, labels = labelled(scores, same)
     positives = int(labels.sum())
     return Verification(

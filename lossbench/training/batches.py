@@ -13,9 +13,9 @@ from lossbench.data.subsets import augmented
 
 
 class Batches:
-    """The infinite stream of batches of one seed: epochs of shuffled images, each batch full.
+    """The infinite stream of batches for one seed: epochs of shuffled images, all batches full.
 
-    Batch t is a function of (seed, t): a resumed or refined training sees what an uninterrupted one would.
+    Batch t is a function of (seed, t): resumed training sees the same batches as uninterrupted training.
     """
 
     def __init__(self, split: Split, batch: int, seed: int, augment: tuple[str, ...] = (), device: str = "cpu") -> None:
@@ -50,6 +50,6 @@ class Batches:
 def as_input(images: NDArray[np.uint8], device: str = "cpu") -> Tensor:
     """Images (B×H×W×C, uint8) as a backbone takes them: (v − 127.5) / 128 in float32, (B, channels, height, width).
 
-    They travel to the device as bytes, a quarter of the floats they become there.
+    They are copied to the device as bytes and converted there: a quarter of the transfer.
     """
     return torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float().sub_(127.5).div_(128)

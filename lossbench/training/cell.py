@@ -34,7 +34,7 @@ COLD = "cold classifier"  # the flag of a cell whose warm start had no class wei
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell leaves: its record, one bit per test example, and, for a warm start, a checkpoint (a .pt file)."""
+    """The output of a cell: its record, one bit per test example, and, for a warm start, a checkpoint (a .pt file)."""
 
     record: Record
     correct: NDArray[np.bool_] | None = None
@@ -90,7 +90,7 @@ def run(
 def _evaluated(
     record: Record, state: TrainState, dataset: Dataset, progress: Progress
 ) -> tuple[Record, NDArray[np.bool_]]:
-    """The record with what the task and the metrics find, and the bits of the test set."""
+    """The record with the results of the task and the metrics, and the bits of the test set."""
     cell = record.cell
     try:
         test = evaluate(state, dataset, cell.task)
@@ -115,7 +115,7 @@ def _evaluated(
 
 
 def check_unchanged(cell: Cell, registry: Registry) -> None:
-    """Refuse to train with plugins that are not those that were planned."""
+    """Refuse to train with plugins that have changed since the cell was planned."""
     for kind, spec in cell.plugins:
         if not registry.unchanged(kind, spec):
             raise PluginError(
@@ -137,5 +137,5 @@ def _refine(state: TrainState, warm_start: bytes) -> str | None:
     """Go on from a warm start; why no class weights were handed over, if none were."""
     checkpoint: dict[str, Any] = torch.load(io.BytesIO(warm_start), weights_only=True, map_location=state.device)
     if cold := state.refine(checkpoint):
-        print(f"warm start: no class weights were handed over: {cold}")
+        print(f"warm start: no class weights were transferred: {cold}")
     return cold

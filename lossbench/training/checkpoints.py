@@ -1,4 +1,4 @@
-"""The state of a cell in flight, kept on disk so that the cell can go on after an interruption."""
+"""Saved states of running cells, from which they resume after an interruption."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STATE_FORMAT = b"lossbench-state-2"  # another number when what the file holds c
 
 
 class DamagedError(ValueError):
-    """A kept state that must not be used; its text says why."""
+    """A saved state that must not be used; its text says why."""
 
 
 @dataclass(frozen=True)
 class Checkpointer:
-    """Where the cell `key` keeps its state, and how many seconds lie between two writes.
+    """The file for the state of the cell `key`, and the seconds between two writes.
 
     The file is one line (format, key, sha256 of the key and of what follows) and a .pt file.
     """
@@ -54,7 +54,7 @@ class Checkpointer:
         return b" ".join([STATE_FORMAT, self.key.encode(), digest.encode()])
 
     def write(self, state: dict[str, Any]) -> None:
-        """Replace the file by one rename. A full disk costs the checkpoint, not the cell."""
+        """Replace the file by one rename. If the disk is full, the cell continues without a checkpoint."""
         content = as_bytes(state)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A trained network in evaluation mode: features and predictions, judged by its task and measured by the metrics."""
+"""A trained network in evaluation mode: features and predictions, evaluated by its task and the metrics."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ DRAWN = 500  # test features that a record of width 2 keeps
 
 
 class NotFiniteError(ArithmeticError):
-    """Features or logits are NaN or infinite in evaluation: argmax would take them for a class all the same."""
+    """Features or logits are NaN or infinite in evaluation; argmax would still return a class."""
 
 
 def evaluate(state: TrainState, dataset: Dataset, task: text.Task) -> Evaluation:
-    """The test set, judged as the task says."""
+    """Evaluate the test set with the task."""
     return TASKS[task].evaluate(_Network(state), dataset)
 
 

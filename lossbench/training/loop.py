@@ -1,4 +1,4 @@
-"""The training loop: steps, the learning curve, test scores along the way, and what is kept for a resumption."""
+"""The training loop: steps, the learning curve, test scores during training, and the state for resuming."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DivergedError(ArithmeticError):
 
 @dataclass
 class Progress:
-    """How far a training has come: steps done, the learning curve, the losses since its last point."""
+    """Progress of a training: steps done, the learning curve, the losses since its last point."""
 
     done: int = 0
     curve: list[dict[str, float]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Progress:
     flags: tuple[str, ...] = ()  # resumed, or restarted: a kept state was damaged
 
     def kept(self) -> dict[str, Any]:
-        """What a resumption needs of it."""
+        """The part of it that is saved for resuming."""
         return {"done": self.done, "curve": self.curve, "window": [value.cpu() for value in self.window]}
 
     def close_window(self, state: TrainState, step: int) -> None:
@@ -58,7 +58,7 @@ class Progress:
 def train(
     state: TrainState, batches: Batches, cell: Cell, dataset: Dataset, checkpointer: Checkpointer | None = None
 ) -> Progress:
-    """`schedule.steps` optimizer steps, continued from where an earlier process left them."""
+    """Run `schedule.steps` optimizer steps, continuing from the state that an earlier process saved."""
     schedule = cell.schedule
     state.train()
     if begin := getattr(state.loss, "begin", None):
@@ -89,7 +89,7 @@ def train(
 
 
 def _seed_step(cell: Cell, step: int) -> None:
-    """Losses and backbones that draw (dropout, random margins) draw from a stream of the step's own."""
+    """Seed the global generators for one step: dropout and random margins depend on seed and step only."""
     seed = derive(cell.seed, "step", step)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed would look at every device there might be
     if cell.device != "cpu":
@@ -97,7 +97,7 @@ def _seed_step(cell: Cell, step: int) -> None:
 
 
 def _correct(state: TrainState, dataset: Dataset, cell: Cell, progress: Progress) -> int:
-    """How many test examples are right by now; training goes on in training mode."""
+    """The number of correct test examples at this step; the state returns to training mode afterwards."""
     try:
         found = evaluate(state, dataset, cell.task)
     except NotFiniteError as error:
@@ -108,14 +108,17 @@ def _correct(state: TrainState, dataset: Dataset, cell: Cell, progress: Progress
 
 
 def _resumed(checkpointer: Checkpointer, state: TrainState, steps: int) -> Progress:
-    """The progress of an earlier process, with the state restored; if none was kept or it is damaged, a new one."""
+    """The progress that an earlier process saved, with the state restored; a new one if it is missing or damaged."""
     try:
         kept = checkpointer.read()
         if kept is None:
             return Progress()
         _check(kept, state, steps)
     except DamagedError as error:
-        print(f"the kept state {checkpointer.path.name} is not used: {error}; the cell begins anew", flush=True)
+        print(
+            f"the saved state {checkpointer.path.name} is not used: {error}; the cell starts from the beginning",
+            flush=True,
+        )
         with contextlib.suppress(OSError):
             checkpointer.path.unlink()
         return Progress(flags=("restarted",))
@@ -124,7 +127,7 @@ def _resumed(checkpointer: Checkpointer, state: TrainState, steps: int) -> Progr
 
 
 def _check(kept: dict[str, Any], state: TrainState, steps: int) -> None:
-    """Refuse a kept state that this cell cannot go on from, before any of it is used."""
+    """Refuse a saved state from which this cell cannot resume, before any of it is used."""
     try:
         done, step = kept["progress"]["done"], kept["state"]["step"]
         same = kept["progress"].keys() == Progress().kept().keys() and state.fits(kept["state"])

@@ -1,4 +1,4 @@
-"""What a cell measures of its process: the memory ledger, peak memory, a digest of the parameters, the environment."""
+"""Measurements of a cell's process: memory by cause, peak memory, a digest of the parameters, the environment."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def ledger(backbone: nn.Module, loss: nn.Module, optimizer: torch.optim.Optimize
 
 
 def synchronise(device: str) -> None:
-    """Wait until the device has done what was asked of it; the CPU always has."""
+    """Wait until the device has finished; a no-op on the CPU."""
     if device != "cpu":
         torch.cuda.synchronize()
 
@@ -86,7 +86,7 @@ class PeakMemory:
 
 
 def parameter_digest(*modules: nn.Module) -> str:
-    """sha256 over all parameters and buffers: two trainings are the same to the bit when their digests are."""
+    """sha256 over all parameters and buffers: equal digests mean bit-identical training."""
     digest = hashlib.sha256()
     for module in modules:
         for name, value in sorted(module.state_dict().items()):

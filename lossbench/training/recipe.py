@@ -1,4 +1,4 @@
-"""How parameters are updated: the optimizer and the learning rate, which is a function of the step alone."""
+"""The optimizer and the learning rate, which depends on the step alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def optimizer_of(schedule: Schedule, parameters: Iterable[Tensor]) -> torch.opti
 
 
 def learning_rate(schedule: Schedule, step: int) -> float:
-    """The rate at a step, counted from the very beginning: a refinement goes on in the middle of the decay."""
+    """The learning rate at a step, counted from the start of the warm start: a refinement continues the decay."""
     decay = schedule.decay
     return schedule.lr * decay.factor ** (step // decay.every) if decay else schedule.lr
 

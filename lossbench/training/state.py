@@ -1,4 +1,4 @@
-"""The state of a training: a backbone with a loss on top, built from a cell, and its checkpoints as plain tensors."""
+"""Training state: a backbone with a loss on top, built from a cell, and its checkpoints as plain tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Stored = tuple[str, bool]  # a tensor's name in the state, and whether the class
 
 @dataclass
 class TrainState:
-    """A backbone with a loss on top, and the optimizer that moves both; `step` counts from the very beginning.
+    """A backbone with a loss on top, and the optimizer of both; `step` counts from the start of the warm start.
 
     `width` and `classes` are the M and C that it was built for, `class_weights` where the loss has its class weights.
     """
@@ -124,7 +124,7 @@ class TrainState:
         )
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
-        """Go on from a checkpoint of this very cell."""
+        """Resume from a checkpoint of this cell."""
         self.backbone.load_state_dict(checkpoint["backbone"])
         self.loss.load_state_dict(checkpoint["loss"])
         for name, tensor in self.named_parameters():
@@ -132,10 +132,10 @@ class TrainState:
         self.step = checkpoint["step"]
 
     def refine(self, checkpoint: dict[str, Any]) -> str | None:
-        """Go on from a shared warm start: the backbone whole, and of the loss what both losses have.
+        """Start from a shared warm start: the whole backbone, and the state that both losses have.
 
-        Class weights go by their role, whatever each loss calls them; anything else by its name. Returns why the loss
-        begins with class weights of its own instead, if it does.
+        Class weights are matched by role, even if the losses name them differently; everything else is matched by
+        name. Returns the reason if the loss keeps its freshly initialised class weights.
         """
         self.backbone.load_state_dict(checkpoint["backbone"])
         own, given = self.loss.state_dict(), checkpoint["loss"]
@@ -158,7 +158,7 @@ class TrainState:
         return None if all(name in taken for name, _ in self.loss.named_parameters()) else cold
 
     def _cold(self, source: Stored | None, target: Stored | None, given: dict[str, Any]) -> str | None:
-        """Why a warm start cannot hand over its class weights to this loss."""
+        """Why the class weights of a warm start cannot be copied to this loss."""
         if source is None or source[0] not in given:
             return "the loss of the warm start has no class weights to hand over"
         if target is None:

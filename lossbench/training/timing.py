@@ -1,7 +1,7 @@
-"""Timing cells: what a step costs with each loss, measured side by side.
+"""Timing cells: the time of a training step with each loss, measured in interleaved rounds.
 
 Rounds visit every loss in shuffled order on the same batches; the ratio to the baseline is paired by round. A round in
-which this process did not have its cores to itself is marked and measured again.
+which other processes used the same cores is marked and measured again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATIENCE = 3  # rounds are repeated until there are enough quiet ones, at most t
 
 
 def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
-    """Seconds a step for every loss, by round, and how they divide into forward, backward and optimizer."""
+    """Seconds per step for every loss, by round, split into forward, backward and optimizer."""
     assert cell.timing
     batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
     states = {spec.label: build(cell, spec, registry, dataset.in_shape) for spec in cell.losses}
@@ -63,7 +63,7 @@ def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
 def chosen(quiet: Sequence[bool], wanted: int) -> list[int]:
     """Which `wanted` rounds count, in order: the first quiet ones and, if those are too few, the last disturbed ones.
 
-    On a machine that is never quiet disturbed rounds stand in, and the record says how many.
+    If there are too few quiet rounds, disturbed rounds are used too, and the record says how many.
     """
     kept = [place for place, good in enumerate(quiet) if good][:wanted]
     disturbed = [place for place, good in enumerate(quiet) if not good]

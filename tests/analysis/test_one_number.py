@@ -274,7 +274,7 @@ def test_ranks_and_their_groups_are_one_number(ranked):
     prose = " ".join(
         block.text for part in parts if part.slug == "datasets" for block in part.blocks if hasattr(block, "text")
     )
-    assert f"Groups whose ranks do not differ: {', '.join(stated['ranks']['groups'][0])}." in prose
+    assert f"Groups whose ranks do not differ significantly: {', '.join(stated['ranks']['groups'][0])}." in prose
     assert "apart" not in prose
 
 

@@ -86,7 +86,7 @@ def test_the_section_states_n_the_test_and_the_critical_difference(results):
 def test_few_datasets_are_ranked_but_not_tested(one_dataset):
     rows, text = shown(with_datasets(one_dataset, 4))
     assert len(rows) == 4
-    assert "N = 4 datasets: nothing is tested with fewer than 5, however many seeds" in text
+    assert "N = 4 datasets: a test needs at least 5, regardless of the number of seeds" in text
     assert "χ²" not in text
     assert {row["p against softmax (Wilcoxon, Holm)"] for row in rows} == {"–"}
 
@@ -94,7 +94,7 @@ def test_few_datasets_are_ranked_but_not_tested(one_dataset):
 def test_one_dataset_is_nothing_to_rank(one_dataset):
     rows, text = shown(one_dataset)
     assert rows == []
-    assert text == "Nothing to rank: only digits."
+    assert text == "No ranks across datasets: all results are on digits."
 
 
 def test_a_loss_that_a_dataset_lacks_is_not_ranked(results):

@@ -96,7 +96,7 @@ def test_mixed_environments(tmp_path, read_suite):
 
     results = analyse([write_run(read_suite(EIGHT), tmp_path, elsewhere)])
     texts = [warning.text for warning in results.warnings if warning.guard == "mixed environments"]
-    assert texts[0].startswith("3 of 8 pairs are of cells from different environments")
+    assert texts[0].startswith("3 of 8 pairs combine cells from different environments")
     assert "abc, other" in texts[1]
 
 

@@ -151,7 +151,7 @@ WRONG = {
     "a filter that leaves nothing": (["run", "suite.toml", "-w", "99"], "no cell matches widths 99"),
     "an unknown loss": (["run", "suite.toml", "-l", "sofmax"], "did you mean 'softmax'"),
     "a loss not in the suite": (["run", "suite.toml", "-l", "center"], "no cell of this suite has the loss 'center'"),
-    "force and retry": (["run", "suite.toml", "-f", "--retry-failed"], "exclude each other"),
+    "force and retry": (["run", "suite.toml", "-f", "--retry-failed"], "are mutually exclusive"),
     "no such run": (["report", "nothing"], "no such run"),
     "not a run": (["status", "."], "is not a run folder"),
     "no such plugin folder": (["list", "--plugins", "nowhere"], "is not a folder"),

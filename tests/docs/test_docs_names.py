@@ -116,7 +116,7 @@ def test_every_metric_is_explained():
 
 
 def test_the_architecture_names_every_room():
-    rooms = {name for row in rows(DOCS / "architecture.md", "| room | job |")[2:] for name in row[0].split(", ")}
+    rooms = {name for row in rows(DOCS / "architecture.md", "| package | job |")[2:] for name in row[0].split(", ")}
     package = ROOT / "lossbench"
     modules = {path.name for path in package.glob("*.py")} - {"__init__.py"}
     folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}

@@ -138,7 +138,7 @@ def test_a_machine_with_another_lossbench_torch_or_plugin_is_refused(tmp_path, m
     for change, sentence in (
         (
             {"lossbench": "f" * 64, "place": "/opt/old"},
-            f"its lossbench ({here['place']}) is not the one of this run (/o",
+            f"its lossbench ({here['place']}) differs from that of this run (/o",
         ),
         ({"torch": "1.0"}, f"it has torch {here['torch']}, this run torch 1.0"),
     ):
@@ -148,7 +148,7 @@ def test_a_machine_with_another_lossbench_torch_or_plugin_is_refused(tmp_path, m
     assert list(node.probe(here)) == [{"ready": True}]
     path.write_text(path.read_text() + "# changed\n")
     (message,) = node.work(*asked(cell, Registry(registry.folders)))
-    assert message["refused"].startswith("its loss 'mine' is not the one of this run")
+    assert message["refused"].startswith("its loss 'mine' differs from that of this run")
     (message,) = node.work(*asked(cell, Registry()))
     assert message["refused"].startswith("unknown loss 'mine'")
     monkeypatch.setattr(node, "version", lambda name: "2.9.1+cu128")

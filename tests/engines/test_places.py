@@ -100,7 +100,7 @@ def test_a_report_folder_that_cannot_be_written_is_refused_before_anything_train
     named = {"below a file": "reports/mine", "in /proc": "/proc/reports"}.get(place, "reports")
     with pytest.raises(LossbenchError) as refused:
         api.run("suite.toml", reports=named)
-    assert str(refused.value).startswith(f"{named}: no report can be written there (")
+    assert str(refused.value).startswith(f"{named}: cannot write the report there (")
     assert not (tmp_path / "runs").exists()
     if place == "a file":
         assert not api.run("suite.toml", reports=None).unfinished  # without a report it does not matter
@@ -112,7 +112,7 @@ def test_a_bad_report_folder_is_one_sentence(tmp_path):
     refused = ran(tmp_path, "run", "suite.toml")
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
-    assert refused.stderr.startswith("lossbench: reports: no report can be written there (")
+    assert refused.stderr.startswith("lossbench: reports: cannot write the report there (")
 
 
 def test_trying_the_report_folder_leaves_nothing_there(tmp_path):

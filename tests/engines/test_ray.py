@@ -276,7 +276,7 @@ def test_gpus_are_asked_for_and_a_cell_sees_its_own(tmp_path, cluster, on_ray):
         }
         assert logs["mine"] == "GPU 0\n"
         wants = write_suite(tmp_path, SMALL.replace("seeds = 2", 'seeds = 1\ndevice = "cuda"'))
-        with pytest.raises(LossbenchError, match="say with --gpus-per-cell how much of a GPU a cell takes"):
+        with pytest.raises(LossbenchError, match="set --gpus-per-cell to the share of a GPU that a cell needs"):
             on_ray(wants, out=tmp_path / "none")
     finally:
         cluster.remove_node(node)
@@ -287,12 +287,12 @@ def test_a_node_with_another_lossbench_is_refused_before_anything_runs(tmp_path,
     real = joining.node.identity
     monkeypatch.setattr(joining.node, "identity", lambda: real() | {"lossbench": "f" * 64, "place": "/opt/lossbench"})
     with pytest.raises(
-        LossbenchError, match=r"node .*: its lossbench .* is not the one of this run \(/opt/lossbench\)"
+        LossbenchError, match=r"node .*: its lossbench .* differs from that of this run \(/opt/lossbench\)"
     ):
         on_ray(suite)
     assert not (tmp_path / "ray").exists()
     monkeypatch.setattr(joining.Cluster, "check_nodes", lambda self: None)  # one that joined later
-    with pytest.raises(RunError, match="is not the one of this run"):
+    with pytest.raises(RunError, match="differs from that of this run"):
         on_ray(suite)
     assert records(tmp_path / "ray") == {}
 
@@ -327,7 +327,7 @@ def test_a_connection_that_the_user_has_is_used_and_kept(tmp_path, cluster, on_r
     signal.signal(signal.SIGTERM, handler)
     try:
         suite = write_suite(tmp_path, SMALL.replace("seeds = 2", "seeds = 1"))
-        with pytest.raises(LossbenchError, match="connected to a Ray cluster already"):
+        with pytest.raises(LossbenchError, match="already connected to a Ray cluster"):
             on_ray(suite)
         assert not on_ray(suite, address=None).unfinished
         assert ray.is_initialized()

@@ -146,12 +146,12 @@ def test_plan_fetches_nothing_and_says_what_would_be(suite, tmp_path, publish, s
     job = api.prepare(suite, data=tmp_path / "data")
     todo = screen.show_plan(job, str(tmp_path / "run"))
     shown = capsys.readouterr().out
-    assert shown.startswith("profile cpu: no GPU. To fetch: mnist (0 MiB in all).")
+    assert shown.startswith("profile cpu: no GPU. To fetch: mnist (0 MiB in total).")
     assert "to fetch: mnist: 0.0 MiB, licence: CC BY-SA 3.0, for numbers" in shown
     assert "4 of 4 cells to train" in shown and len(todo) == 4
     assert not (tmp_path / "data/mnist").exists()
     screen.show_forecast(api.predict(job, todo))  # there is nothing yet that could be measured
-    assert "a time that could not be measured" in capsys.readouterr().out
+    assert "an unknown time (no step could be timed)" in capsys.readouterr().out
 
 
 def test_any_suite_fetches_what_it_lacks_unless_told_not_to(suite, tmp_path, publish, server):
@@ -166,7 +166,7 @@ def test_any_suite_fetches_what_it_lacks_unless_told_not_to(suite, tmp_path, pub
 
 FAULTS = {
     "truncated": (("cut", 100), "ended after"),
-    "wrong bytes": ("wrong bytes", "sent another file than the published one"),
+    "wrong bytes": ("wrong bytes", "sent a file that is not the published one"),
     "login page": ("login page", "offers 26 bytes instead of"),
     "hanging": ("hang", "sent nothing for"),
 }
@@ -216,7 +216,7 @@ def test_one_failed_download_costs_only_its_own_experiments(suite, tmp_path, pub
 def test_an_explicit_profile_whose_downloads_all_fail_is_one_sentence(suite, tmp_path, publish, server):
     server.always = "wrong bytes"
     publish("mnist")
-    with pytest.raises(DataError, match="sent another file") as error:
+    with pytest.raises(DataError, match="sent a file that is not the published one") as error:
         api.run(suite, profile="cpu", data=tmp_path / "data", out=tmp_path / "run")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()

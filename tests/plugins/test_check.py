@@ -244,9 +244,9 @@ def test_an_idle_option_in_any_built_in_loss_is_caught_and_named(tmp_path, name)
 
 
 ENDS = {
-    "an endless import": ("loads", "while True: pass\n\n\n", None, "does not come to an end within 2 seconds"),
+    "an endless import": ("loads", "while True: pass\n\n\n", None, "did not finish within 2 seconds"),
     "an exit at import": ("loads", "import os; os._exit(7)\n\n\n", None, "exit code 7"),
-    "an endless forward": ("runs", "", "while True: pass", "does not come to an end within 2 seconds"),
+    "an endless forward": ("runs", "", "while True: pass", "did not finish within 2 seconds"),
     "an exit in forward": ("runs", "", "__import__('os')._exit(0)", "exit code 0"),
     "sys.exit in forward": ("runs", "", "__import__('sys').exit(3)", "raises SystemExit"),
     "an interrupt in forward": ("runs", "", "raise KeyboardInterrupt", "raises KeyboardInterrupt"),

@@ -81,7 +81,7 @@ def test_of_many_rows_those_that_differ_most_are_drawn_and_the_rest_is_admitted(
     assert shown <= 80
     assert "40 of 44 that differ most" in panel(drawing).get_title(loc="left").replace("\n", " ")
     assert "40 of 44 that differ most" in panel(drawing, 1).get_title(loc="left").replace("\n", " ")
-    assert "the tables have all" in drawing.caption
+    assert "the tables list all" in drawing.caption
     hidden = set(losses[1:]) - {tick.get_text() for tick in panel(drawing).get_yticklabels()}
     gain = results.comparisons.query("metric == 'accuracy' and experiment == 'losses'").set_index("loss")["delta"].abs()
     assert gain[list(hidden)].max() <= gain[[label for label in losses[1:] if label not in hidden]].min()
@@ -217,7 +217,7 @@ def test_the_front_is_that_of_the_means_with_intervals(results, drawings):
     assert frame["chance"].between(0, 1).all()
     few = results_of(made("losses", "digits", LONG, seeds=4, timing=12))
     assert series.front(few, "losses")["chance"].isna().all()
-    assert "no chance to be on the front is given" in figures.pareto(few, "losses").caption
+    assert "this probability is not estimated" in figures.pareto(few, "losses").caption
 
 
 def test_the_plane_shows_every_feature_and_the_directions(results, drawings):

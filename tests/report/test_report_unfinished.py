@@ -133,7 +133,7 @@ def test_a_report_names_what_was_left_out_and_why(folder):
     results = analyse([folder])
     assert len(stated(results, [])["damaged"]) == 2
     texts = [block.text for block in validity(results).blocks]
-    assert any(text.startswith(f"Left out as damaged: {key}: record.json has version 2") for text in texts)
+    assert any(text.startswith(f"Excluded as damaged: {key}: record.json has version 2") for text in texts)
 
 
 @pytest.mark.slow  # tests/store has the quick ones

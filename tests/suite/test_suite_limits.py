@@ -93,7 +93,7 @@ WRONG = {
     "a huge tuned learning rate": (TUNED.replace("0.1]", "1e300]"), ["tune.lr[1]", "at most 1000"]),
     "a range as wide as floats": (
         TUNED + "ranges = { w_softmax = { alpha = [1e-300, 1e300] } }\n",
-        ["tune.ranges.w_softmax.alpha", "two numbers of ordinary size"],
+        ["tune.ranges.w_softmax.alpha", "two numbers that are 0 or from 1e-100 to 1e100"],
     ),
     "more evaluations than steps": (
         changed("batch = 16", "evaluations = 7"),

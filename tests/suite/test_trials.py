@@ -114,8 +114,8 @@ def test_ranges_are_read_from_the_file_alone_and_know_ints_magnitudes_and_choice
     ("written", "expected"),
     [
         ('{"levle": (0.1, 2.0)}', "RANGES: unknown option 'levle'; did you mean 'level'?"),
-        ('{"level": (2.0, 0.1)}', "RANGES['level']: must rise from its low to its high end, got 2 and 0.1"),
-        ('{"level": (0.1, 1.0, 2.0)}', "RANGES['level']: must be a range of two numbers"),
+        ('{"level": (2.0, 0.1)}', "RANGES['level']: must have low < high, got 2 and 0.1"),
+        ('{"level": (0.1, 1.0, 2.0)}', "RANGES['level']: must be two numbers"),
         ('{"level": 0.1}', "RANGES['level']: must be a range (low, high) or a list of choices, got 0.1"),
         ('{"level": [1.0, 1.0]}', "RANGES['level']: must be two or more different choices"),
         ('{"level": ["a", "b"]}', "RANGES['level']: must be float, got 'a'"),

@@ -5,7 +5,7 @@ absent(source, folder)   the files that `get` would download
 state(source, folder)    "yes", "partly" or "no", by file names alone
 verify(source, folder)   one Check per part, by reading it
 
-A file is complete or missing, whatever interrupts us: downloads grow under another name (`download`), archives are
+A file is complete or missing, even after an interruption: downloads grow under another name (`download`), archives are
 unpacked beside their place and moved there by one rename (`unpack`).
 """
 
@@ -31,7 +31,7 @@ State = Literal["yes", "partly", "no"]
 
 @dataclass(frozen=True)
 class Check:
-    """What `verify` found of one part."""
+    """The result of `verify` for one part."""
 
     path: str
     status: Literal["ok", "wrong", "missing"]

@@ -1,6 +1,6 @@
 """Download one file from the first address that has it: resumed, retried, checked, then renamed into place.
 
-A download grows as PLACE.part. Whatever interrupts it, PLACE is complete or missing, and the next try resumes the part.
+A download grows as PLACE.part. PLACE is complete or missing, even after an interruption; the next try resumes the part.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Progress(Protocol):
 
 
 class Silence:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
     def start(self, what: str, done: int, total: int) -> None: ...
 
@@ -126,7 +126,7 @@ def _download(address: str, file: File, part: Path, progress: Progress, patience
             return
         part.unlink()
         if again or not resumed:
-            raise AddressError(f"sent another file than the published one ({wrong})", passing=False)
+            raise AddressError(f"sent a file that is not the published one ({wrong})", passing=False)
         again = True  # the older part may be of another version or mirror: once more, from the start
 
 
@@ -191,7 +191,7 @@ def _answer(request: urllib.request.Request, patience: Patience) -> Any:
 def _pour(
     read: Callable[[int], bytes], stream: BinaryIO, done: int, size: int, progress: Progress, patience: Patience
 ) -> None:
-    """Write all that comes to disk; errors of `read` are the server's, others are ours."""
+    """Write the response to disk; errors of `read` are the server's, others are local."""
     began, had = time.monotonic(), done
     while True:
         chunk = b""

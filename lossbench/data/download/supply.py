@@ -81,7 +81,7 @@ class Supply:
         return {name for name in able if name not in self._silent}
 
     def downloads(self, lacking: Mapping[str, Sequence[str]]) -> list[Download]:
-        """What to download, given what each experiment lacks; nothing for one that would still lack a dataset."""
+        """The downloads for the missing datasets of each experiment; none for one that would remain incomplete."""
         able = self.obtainable(name for names in lacking.values() for name in names)
         users: dict[str, list[str]] = {}
         for experiment, names in lacking.items():

@@ -23,7 +23,7 @@ LINK_FILTER = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and later; 
 
 
 class ArchiveError(Exception):
-    """What a proper archive would not have, or a place where it cannot go."""
+    """An invalid archive, or a target that cannot be written."""
 
 
 def unpack(name: str, file: File, folder: Path, progress: Progress) -> None:

@@ -166,7 +166,7 @@ class Cluster:
 
 
 def room_for(asked: Mapping[str, float], has: Mapping[str, float]) -> int:
-    """How often `asked` fits into the resources of a node; rounding is forgiven, since 3 × 0.1 is not 0.3."""
+    """How often `asked` fits into the resources of a node; with a tolerance for rounding, since 3 × 0.1 is not 0.3."""
     return min(int(has.get(name, 0) / amount + 1e-9) for name, amount in asked.items())
 
 
@@ -178,15 +178,15 @@ def connected(
     with _initialised(asked.address) as (ray, daemons):
         if not asked.gpus_per_cell and (wanting := [cell for cell in cells if cell.device != "cpu"]):
             raise LossbenchError(
-                f"experiment '{wanting[0].experiment}' has device = \"{wanting[0].device}\": say with --gpus-per-cell "
-                "how much of a GPU a cell takes, such as 1 or 0.5"
+                f"experiment '{wanting[0].experiment}' has device = \"{wanting[0].device}\": set "
+                "--gpus-per-cell to the share of a GPU that a cell needs, such as 1 or 0.5"
             )
         cpus = asked.cpus_per_cell or max(cell.threads for cell in cells)
         cluster = Cluster(ray, cpus, asked.gpus_per_cell, memory, notify, daemons)
         if not asked.jobs and not sum(cluster.room().values()):
             raise LossbenchError(
-                f"no node of the Ray cluster has {cluster.needs()} for a cell; if nodes start on demand, say with "
-                "-j how many cells to run at a time"
+                f"no node of the Ray cluster has {cluster.needs()} for a cell; if nodes start on demand, set "
+                "-j to the number of cells to run at a time"
             )
         with _watched(cluster):
             cluster.check_nodes()
@@ -194,12 +194,12 @@ def connected(
 
 
 def check(address: str | None) -> None:
-    """Raise at once if Ray is not installed or nobody answers at the address."""
+    """Raise at once if Ray is not installed or no cluster answers at the address."""
     with _quietly():
         ray = _imported()
     if ray.is_initialized():
         if address:
-            raise LossbenchError("this process is connected to a Ray cluster already: leave the address out")
+            raise LossbenchError("this process is already connected to a Ray cluster: omit the address")
     else:
         _reach(_place(address))
 
@@ -304,7 +304,7 @@ def _connect(ray: Any, address: str) -> None:
 
 @contextlib.contextmanager
 def _alone(ray: Any) -> Iterator[None]:
-    """What is started meanwhile listens on this machine only. Ray read the setting when it was imported."""
+    """Inside this context, Ray daemons listen on this machine only. Ray read the setting when it was imported."""
     constants = ray._private.ray_constants
     before = constants.ENABLE_RAY_CLUSTER
     constants.ENABLE_RAY_CLUSTER = False
@@ -335,8 +335,8 @@ def _reach(address: str) -> None:
         return
     if "://" in address:
         raise LossbenchError(
-            f"{address}: lossbench runs beside the cluster, not through Ray's client; start it on a machine of the "
-            "cluster, with --address auto or HOST:6379"
+            f"{address}: Ray's client is not supported; start lossbench on a machine of the cluster, with "
+            "--address auto or HOST:6379"
         )
     if not colon or not port.isdecimal():
         raise LossbenchError(f"'{address}' is not the address of a Ray cluster: auto, or HOST:PORT such as head:6379")
@@ -349,7 +349,7 @@ def _reach(address: str) -> None:
         ) from error
     if not theirs:
         raise LossbenchError(
-            f"what answers at {address} is no Ray cluster; its port is 6379 unless `ray start --head` said another"
+            f"the server at {address} is not a Ray cluster; the default port of `ray start --head` is 6379"
         )
 
 

@@ -115,7 +115,7 @@ class Ray(Engine):
                 self._cluster.ray.cancel(stream, force=True)
 
     def _messages(self) -> Iterator[tuple[Any, node.Message | Exception]]:
-        """What arrives within a moment; an exception where a task or its node died."""
+        """Messages that arrive shortly; an exception where a task or its node died."""
         ray = self._cluster.ray
         self._cluster.check_alive()
         if not self._flights:  # another run holds all that is left
@@ -149,10 +149,10 @@ class Ray(Engine):
         return Ended(key, replace(failure, error=f"{(failure.error or '').rstrip()} (on {flight.host})"))
 
     def _fate(self, error: Exception) -> tuple[Status, str]:
-        """What became of a task whose messages end with this error."""
+        """The failure of a task whose messages end with this error."""
         exceptions = self._cluster.ray.exceptions
         if isinstance(error, exceptions.OutOfMemoryError):
-            return "oom", "its node had no memory left, so Ray ended it"
+            return "oom", "its node ran out of memory, so Ray killed it"
         if isinstance(error, exceptions.NodeDiedError):
             return "failed", "its node was lost"
         if isinstance(error, exceptions.WorkerCrashedError):
@@ -181,7 +181,7 @@ class Ray(Engine):
         return self._warm[key]
 
     def _save(self, key: str, state: bytes) -> None:
-        """Keep the state of a cell for another attempt or another driver; to lose it costs only time."""
+        """Keep the state of a cell for another attempt or another driver; losing it costs only time."""
         path = self._context.store.partial(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(exist_ok=True)

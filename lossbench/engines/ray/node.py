@@ -1,4 +1,4 @@
-"""What happens on a node of a cluster: the local engine runs one cell in a folder of its own. Knows nothing of Ray.
+"""Runs on a node of a cluster: the local engine runs one cell in a separate folder. Independent of Ray.
 
 Only plain data comes in and goes out. The cell runs as it does locally, in a process forked from a server that has
 torch loaded, so its result is the same to the bit and nothing it does to its process affects others. The server stays
@@ -58,7 +58,7 @@ def unpack(packed: Sequence[Mapping[str, bytes]], into: Path) -> list[Path]:
 
 
 def identity() -> dict[str, str]:
-    """What must be the same on all machines of a run: the source of this package, and torch (its build may differ)."""
+    """Must be the same on all machines of a run: the source of this package, and torch (its build may differ)."""
     package = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -69,9 +69,11 @@ def identity() -> dict[str, str]:
 def difference(here: Mapping[str, str], there: Mapping[str, str]) -> str | None:
     """Why a machine must not take part in a run, or None."""
     if here["lossbench"] != there["lossbench"]:
-        return f"its lossbench ({there['place']}) is not the one of this run ({here['place']}); install the same on all"
+        return (
+            f"its lossbench ({there['place']}) differs from that of this run ({here['place']}); install the same on all"
+        )
     if here["torch"] != there["torch"]:
-        return f"it has torch {there['torch']}, this run torch {here['torch']}; results would not compare"
+        return f"it has torch {there['torch']}, this run torch {here['torch']}; results would not be comparable"
     return None
 
 
@@ -169,7 +171,7 @@ def _result(key: str, store: Store, paths: Mapping[str, str]) -> Message:
 
 
 def _stranger(cell: Cell, registry: Registry) -> str | None:
-    """Why a plugin of the cell is not the one that was planned: an installed package may differ by machine.
+    """Why a plugin of the cell differs from the planned one: an installed package may differ by machine.
 
     A dataset is identified by its arrays, which the cell itself compares.
     """
@@ -179,7 +181,7 @@ def _stranger(cell: Cell, registry: Registry) -> str | None:
         except PluginError as error:
             return f"{error}; install the same plugins on all machines"
         if not same:
-            return f"its {kind} '{spec.name}' is not the one of this run; install the same plugins on all machines"
+            return f"its {kind} '{spec.name}' differs from that of this run; install the same plugins on all machines"
     return None
 
 

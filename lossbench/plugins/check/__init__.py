@@ -1,4 +1,4 @@
-"""Conformance checks: does a loss or backbone keep its contract, and is a loss what it says it is?
+"""Conformance checks: does a loss or backbone follow its contract, and do the declarations of a loss hold?
 
     check(plugin) → [Finding(property, status, sentence), …]      pass | fail | fact | skip
 
@@ -94,13 +94,13 @@ FACTS: dict[str, Callable[[Subject], str]] = {
 
 
 def check(plugin: Plugin, registry: Registry | None = None) -> list[Finding]:
-    """Test every property of one loss or backbone in this process. Whatever the plugin raises becomes a finding."""
+    """Test every property of one loss or backbone in this process. Exceptions of the plugin become findings."""
     with isolated():
         return list(_findings(plugin, registry or Registry()))
 
 
 def check_apart(plugin: Plugin, registry: Registry, seconds: float = LIMIT) -> list[Finding]:
-    """As `check`, in a process of its own: a loss that hangs or ends the process becomes a finding, too."""
+    """Like `check`, in a separate process: a loss that hangs or exits becomes a finding, too."""
     found: list[Finding] = []
     trying = "loads"
     try:
@@ -118,12 +118,12 @@ def _fate(lost: apart.LostError, seconds: float) -> str:
     if lost.raised:
         return f"raises {lost.raised}"
     if lost.code is None:
-        return f"does not come to an end within {seconds:g} seconds: look for a loop that never ends"
+        return f"did not finish within {seconds:g} seconds: look for an endless loop"
     if lost.code >= 0:
-        return f"ends the whole process with exit code {lost.code}: raise an exception instead of calling os._exit"
+        return f"ends the process with exit code {lost.code}: raise an exception instead of calling os._exit"
     name = signal_name(-lost.code)
-    hint = {"SIGSEGV": " (a segmentation fault in compiled code)", "SIGKILL": " (perhaps for want of memory)"}
-    return f"ends the whole process by {name}{hint.get(name, '')}: find out which call does, by running it alone"
+    hint = {"SIGSEGV": " (a segmentation fault in compiled code)", "SIGKILL": " (possibly out of memory)"}
+    return f"crashes the process with {name}{hint.get(name, '')}: run its calls one by one to find the cause"
 
 
 def check_names(
@@ -134,7 +134,7 @@ def check_names(
 ) -> dict[str, list[Finding]]:
     """Findings by target: names or files of plugins; without targets, all losses that `registry` knows.
 
-    Each plugin is tested in a process of its own for at most `seconds`.
+    Each plugin is tested in a separate process for at most `seconds`.
     """
     plugins = {target: _find(registry, target) for target in targets}
     findings = {}

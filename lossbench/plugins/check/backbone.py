@@ -62,7 +62,7 @@ def one_by_one(subject: Subject) -> str | None:
     if torch.allclose(alone, together, atol=1e-4):
         return None
     return (
-        "in evaluation mode an image's features change with the rest of the batch: follow self.training, as BatchNorm"
+        "in evaluation mode an image's features change with the rest of the batch: use self.training, as BatchNorm does"
     )
 
 

@@ -1,4 +1,4 @@
-"""Properties of the contract: what a loss may depend on, must not change, owns and refuses.
+"""Properties of the contract: inputs a loss may depend on, what it must not change, its state, and bad input.
 
 A function is a property: its docstring's first line is what holds, its return value what does not (None: it holds).
 """
@@ -153,7 +153,7 @@ def batch_order(subject: Subject) -> str | None:
         raise NotApplicable("draws random numbers, so the order decides which example gets which")
     return (
         f"shuffling the batch changes the loss from {straight.value.item():.6g} to {shuffled.value.item():.6g}: treat "
-        f"all examples alike, whatever their place in the batch, {or_explain('batch order')}"
+        f"all examples alike, regardless of their position, {or_explain('batch order')}"
     )
 
 
@@ -173,8 +173,8 @@ def class_order(subject: Subject) -> str | None:
     if draws(subject):
         raise NotApplicable("draws random numbers, so the order decides which class gets which")
     return (
-        f"numbering the classes anew changes the loss from {straight.value.item():.6g} to {result.value.item():.6g}: "
-        f"treat all classes alike, whatever their number, {or_explain('class order')}"
+        f"renumbering the classes changes the loss from {straight.value.item():.6g} to {result.value.item():.6g}: "
+        f"treat all classes alike, regardless of their number, {or_explain('class order')}"
     )
 
 
@@ -258,7 +258,7 @@ def forward_keeps_state(subject: Subject) -> str | None:
         if not _same(value, loss.state_dict()[name]):
             return f"forward changes the state '{name}': change it in advance(), which is called once per step"
     if not near(values[0], values[2]):
-        return "forward gives another value each time: change state in advance(), which is called once per step"
+        return "forward returns a different value each time: change state in advance(), which is called once per step"
     return None
 
 

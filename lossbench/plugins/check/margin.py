@@ -47,7 +47,7 @@ def declarations(subject: Subject) -> str | None:
             return 'MARGIN_OFF must be option values, such as {"alpha": 0.0}'
         subject.plugin.parse_options(off)
         if _shapes(subject.build()) != _shapes(subject.build(options=off)):
-            return "MARGIN_OFF changes which parameters the loss has: choose options that keep them, to be compared"
+            return "MARGIN_OFF changes which parameters the loss has: choose options that keep them"
     if equals is not None:
         if off is None:
             return "MARGIN_OFF_EQUALS needs MARGIN_OFF: say at which option values no margin is left"
@@ -145,7 +145,7 @@ def grows_with_the_angle(subject: Subject) -> str | None:
     for angle, (before, after) in zip(ANGLES, pairwise(values), strict=False):
         if after < before - 1e-9 * span:
             return (
-                f"the loss falls where the angle to the target grows beyond {angle:.3f} rad: let the target's score "
+                f"the loss falls when the angle to the target exceeds {angle:.3f} rad: let the target's score "
                 f"fall up to π (arc_margin and psi_and_slope in lossbench.margin do), "
                 f"{or_explain('grows with the angle')}"
             )

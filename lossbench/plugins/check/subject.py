@@ -194,7 +194,7 @@ def logits(loss: nn.Module, features: Tensor) -> Tensor:
 
 
 def _place(loss: nn.Module, vectors: Tensor, path: str | None) -> None:
-    """Give class i the direction `vectors[i]` (C×M), whatever the layout of the class weights.
+    """Give class i the direction `vectors[i]` (C×M), for any layout of the class weights.
 
     `path` names them; otherwise a parameter of their shape is searched.
     """

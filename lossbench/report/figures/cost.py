@@ -1,4 +1,4 @@
-"""What losses cost: memory by cause, the phases of a step, accuracy against time."""
+"""Cost of the losses: memory by cause, the phases of a step, accuracy against time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def memory_bars(results: Results, experiment: str) -> Drawing | None:
         ledger.set_xlabel(f"parameters and their state, {unit}")
         peak.set_xlabel(f"peak of training, {peak_unit}")
         peak.set_xlim(0, max(peak.get_xlim()[1] * 1.05, 1e-9))
-        left_out = f" (the {len(frame)} of {whole} that hold most)" if len(frame) < whole else ""
+        left_out = f" (the {len(frame)} largest of {whole})" if len(frame) < whole else ""
         heading(canvas, f"{experiment}: memory by cause{left_out}")
         canvas.legend(*ledger.get_legend_handles_labels(), loc="outside lower left", ncols=3)
 
@@ -131,15 +131,15 @@ def pareto(results: Results, experiment: str) -> Drawing | None:
         style.percent(ax)
         n, rounds = counted(list(frame["n"])), counted(list(frame["rounds"]), "rounds")
         heading(canvas, f"{experiment}: accuracy against step time, {series.where(first)}, {n}, {rounds[4:]}")
-        style.beside(ax, handles, "loss (chance to be on the front)" if known else None)
+        style.beside(ax, handles, "loss (P of being on the front)" if known else None)
 
     caption = (
         "Better is up and to the left. Bars are 95 % intervals: vertical over seeds, horizontal over paired rounds. "
-        "Filled: by the means no other loss is both as accurate and as fast. "
+        "Filled: on the Pareto front of the means (no other loss is both as accurate and as fast). "
         + (
-            "In brackets: in what share of resampled seeds and rounds this holds; not a p value."
+            "In brackets: share of resamples of seeds and rounds in which this holds; not a p-value."
             if known
-            else "With fewer than ten seeds or rounds no chance to be on the front is given."
+            else "With fewer than ten seeds or rounds, this probability is not estimated."
         )
     )
     return Drawing(f"pareto-{experiment}", caption, WIDTH, max(4.2, 0.75 + 0.19 * (len(frame) + 3)), draw)

@@ -123,7 +123,7 @@ def _forest(results: Results, panels: list[Panel], name: str, caption: str, axis
         canvas.legend(handles=key, loc="outside lower center", ncols=len(key))
 
     left_out = sum(panel.of for panel in panels) > sum(len(panel.rows) for panel in panels)
-    whole = caption + (" Of long lists the rows that differ most are drawn; the tables have all." if left_out else "")
+    whole = caption + (" Long lists show only the rows that differ most; the tables list all." if left_out else "")
     height = 0.95 + sum(ROW * len(panel.rows) + 0.4 for panel in panels)
     return Drawing(name, whole, WIDTH, height, draw)
 

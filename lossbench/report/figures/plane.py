@@ -1,4 +1,4 @@
-"""The features at width 2 and the directions of the class weights."""
+"""Features at width 2 and the directions of the class weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def feature_scatter(results: Results, experiment: str) -> Drawing | None:
 
     caption = (
         "Each dot is the feature of one test example, coloured by its class; a ray is the direction of that class's "
-        "weight. Here colours stand for classes, not losses. Each panel has its own scale: lengths can be compared "
+        "weight. Colours denote classes, not losses. Each panel has its own scale: lengths can be compared "
         "within a panel, directions between panels. One seed: an illustration, not evidence."
     )
     height = 0.6 + math.ceil(len(shown) / columns) * (WIDTH / columns + 0.1)

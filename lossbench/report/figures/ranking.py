@@ -63,7 +63,7 @@ def critical_difference_diagram(results: Results) -> Drawing | None:
     verdict = (
         "A thick bar joins losses whose ranks differ by less than Nemenyi's critical difference CD at level 0.05."
         if found.differ
-        else "It finds no difference between the losses, so one bar joins all, whatever the CD."
+        else "It finds no difference between the losses, so one bar joins all of them."
     )
     caption = (
         f"Mean ranks over N = {len(datasets)} datasets ({', '.join(datasets)}), each counted once with its "

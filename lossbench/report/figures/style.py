@@ -1,4 +1,4 @@
-"""What all figures share: colours, axes, legends, and the `Drawing`, whose bytes are equal on every rendering.
+"""Shared by all figures: colours, axes, legends, and the `Drawing`, whose bytes are equal on every rendering.
 
 A drawing is a white card with round corners in every format, so one set of colours, tested on white, serves light and
 dark pages, slides and print.

@@ -1,4 +1,4 @@
-"""From a number of the report to its cells: what the page's panel shows, as one compact piece of JSON.
+"""The cells behind each number of the report: the content of the page's panel, as compact JSON.
 
 Every planned cell is included once, with or without a record. A row of a table points at groups of cells (a loss at a
 point); paths are relative to the run folder, and the end of a log is kept only for cells that did not finish.
@@ -47,7 +47,7 @@ class Drill:
         return [[self.groups[anchor] for anchor in row if anchor in self.groups] for row in anchors]
 
     def payload(self) -> dict[str, Any]:
-        """All that the panel needs, with nothing said twice."""
+        """Everything that the panel needs, without duplicates."""
         notes: dict[str, int] = {}
         left = ALL_LOGS
         rows = []

@@ -45,8 +45,8 @@ MEANINGS = {
     "seed_se": "standard error over seeds, in points",
     "test_se": "standard error due to the size of the test set, in points",
     "ties": "losses share a letter if and only if they are not significantly different; in comparisons: tied seeds",
-    "front_memory": "chance to be on the Pareto front of accuracy and memory, among all losses and widths",
-    "front_time": "chance to be on the Pareto front of accuracy and step time, among the losses of one timing cell",
+    "front_memory": "probability of being on the Pareto front of accuracy and memory, among all losses and widths",
+    "front_time": "probability of being on the Pareto front of accuracy and step time, among losses timed together",
     "rounds": "rounds of the timing cell",
     "step": "milliseconds per step, median over rounds",
     "default": "mean accuracy with the default setting, in percent on the test set",
@@ -105,7 +105,7 @@ class Tuning(Strict):
     validation: float = Field(description="share of the training images that is held out")
     lr: str = Field(description="the range of the learning rate; empty: not tuned")
     ranges: dict[str, dict[str, str]] = Field(description="by loss and option")
-    experiments: dict[str, str] = Field(description="the tuned experiment by the one that it tunes")
+    experiments: dict[str, str] = Field(description="name of the experiment → name of its tuned counterpart")
     losses: Annotated[list[Any], Columns(TUNING_COLUMNS)]
 
 
@@ -141,7 +141,7 @@ class ReportData(Strict):
     suite: str
     title: str
     profile: str | None
-    note: str = Field(description="what a reader must know first, such as which data are a stand-in; may be empty")
+    note: str = Field(description="shown first in the report, such as which data are a stand-in; may be empty")
     command: str = Field(description="runs the suite again")
     baseline: str = Field(description="the loss that every comparison is against")
     margin: float = Field(description="accuracy points that count as equivalent")

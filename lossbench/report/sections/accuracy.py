@@ -67,8 +67,8 @@ def comparisons(results: Results) -> Section:
 
     caption = (
         f"each loss minus {baseline}, paired by seed. d_z: Δ divided by the standard deviation of the differences; "
-        f"won: seeds on which the loss is better; TOST: equivalence within ±{margin:g} points; seed correlation: of "
-        "the accuracies of both losses over seeds."
+        f"won: seeds on which the loss is better; TOST: equivalence within ±{margin:g} points; seed correlation: "
+        "correlation of the accuracies of both losses over seeds."
     )
     tables = per_experiment(results.main, write, caption, left=["loss", "verdict"], anchors=anchors)
     return Section("comparisons", f"Against {baseline}", tuple(tables) or (Prose("No cell has finished."),))
@@ -81,7 +81,7 @@ def tuning(results: Results) -> Section:
         return Section("tuning", "Tuning", ())
     seeds = f"{budget.seeds} seeds each, the first of the experiment" if budget.seeds > 1 else "one seed each"
     spent = (
-        f"Every loss has {budget.trials} trials per point ({seeds}): first its default, then random points of its "
+        f"Every loss gets {budget.trials} trials per point ({seeds}): first its default, then random points of its "
         f"ranges. {100 * budget.validation:g} % of the training images are held out, and the trial with the best mean "
         "accuracy on them is chosen; no trial uses the test set. The chosen setting is then trained on all training "
         "images."
@@ -124,7 +124,7 @@ def tuning(results: Results) -> Section:
     if len(few):
         counts = dict(zip(few["loss"], few["trials"], strict=True))
         names = ", ".join(f"{loss} ({count})" for loss, count in counts.items())
-        blocks.append(Prose(f"Losses with fewer trials, since their ranges have no more distinct settings: {names}."))
+        blocks.append(Prose(f"Losses with fewer trials (their ranges have no further distinct settings): {names}."))
     return Section("tuning", "Tuning", tuple(blocks))
 
 
@@ -134,8 +134,10 @@ def across_datasets(results: Results) -> Section:
     found = results.ranking
     if found is None:
         names = sorted({identity(point["dataset"]) for point in results.points})
-        why = f"only {names[0]}" if len(names) == 1 else "fewer than two datasets with two losses in common"
-        return Section("datasets", title, (Prose(f"Nothing to rank: {why}."),))
+        why = (
+            f"all results are on {names[0]}" if len(names) == 1 else "fewer than two datasets with two losses in common"
+        )
+        return Section("datasets", title, (Prose(f"No ranks across datasets: {why}."),))
     n = len(found.table.datasets)
     pairs = {pair.a: pair for pair in found.pairs}
     rows = []
@@ -159,7 +161,7 @@ def across_datasets(results: Results) -> Section:
 def _rank_tests(found: Ranking, baseline: str) -> list[str]:
     n, k = found.table.means.shape
     if not found.enough:
-        return [f"N = {n} datasets: nothing is tested with fewer than {stats.FEWEST_DATASETS}, however many seeds."]
+        return [f"N = {n} datasets: a test needs at least {stats.FEWEST_DATASETS}, regardless of the number of seeds."]
     texts = []
     if k > 2:
         text = (
@@ -169,9 +171,9 @@ def _rank_tests(found: Ranking, baseline: str) -> list[str]:
         )
         if found.differ:
             apart = f"at least {found.difference:.2f} apart (Nemenyi, level {stats.LEVEL})"
-            text += f" Two mean ranks differ if they are {apart}."
+            text += f" Two mean ranks differ significantly if they are {apart}."
         groups = "; ".join(", ".join(group) for group in found.groups)
-        texts = [text, f"Groups whose ranks do not differ: {groups or 'none'}."]
+        texts = [text, f"Groups whose ranks do not differ significantly: {groups or 'none'}."]
     if silent := next((pair.test.reason for pair in found.pairs if pair.test.reason), ""):
         texts.append(f"Wilcoxon's test against {baseline} is not shown: {silent}.")
     return texts

@@ -1,4 +1,4 @@
-"""What others say against what was measured: the claims of the suite, and numbers from papers."""
+"""The claims of the suite with their verdicts, and published numbers beside measured ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def claims(results: Results) -> Section:
     caption = (
         "n: paired seeds, or paired rounds for step times; values at several widths or numbers of classes are averaged "
         "within each seed first. Trend claims show the slope; unchanged_with claims show the largest deviation. p is "
-        "Holm-adjusted over the claims of a family. Seeds needed: to decide with 80 % power if the estimates hold."
+        "Holm-adjusted over the claims of a family. Seeds needed: for 80 % power, if the estimates hold."
     )
     blocks: list[Block] = [*counted]
     if rows:

@@ -1,4 +1,4 @@
-"""What losses cost: step times, memory, Pareto fronts."""
+"""Cost of the losses: step times, memory, Pareto fronts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _step_times(results: Results) -> Table | None:
         return None
     caption = (
         "Timing cells: one process alone, with rounds that visit every loss in shuffled order on the same batches; "
-        "ratios are paired by round. The phases are medians of their own and need not add up to that of the step."
+        "ratios are paired by round. The medians of the phases need not add up to that of the step."
     )
     anchors = [[Anchor(Point(row), None, "timing")] for row in found]
     return Table.of(rows, left=["experiment", "loss", "verdict"], caption=caption, anchors=anchors)
@@ -93,9 +93,9 @@ def _front(results: Results) -> Table | None:
     if not rows:
         return None
     caption = (
-        "The Pareto front: the share of joint resamples of seeds (and rounds) in which no other choice is at least as "
-        "accurate and as cheap, and better in one. Memory: among all losses and widths of an experiment; time: among "
-        "the losses of one timing cell. Head memory: FC layer, class weights and loss state. A probability, not a p "
-        "value; two equal losses have about ½ each."
+        "The Pareto front: P(front) is the share of joint resamples of seeds (and rounds) in which no other choice is "
+        "at least as accurate and as cheap, and better in one of the two. Memory: among all losses and widths of an "
+        "experiment; time: among the losses of one timing cell. Head memory: FC layer, class weights and loss state. "
+        "P(front) is not a p-value; two equal losses have about ½ each."
     )
     return Table.of(rows, left=["experiment", "loss"], caption=caption, anchors=[[anchor(row)] for row in found])

@@ -1,4 +1,4 @@
-"""Along the grid: FC width, classes; and further measures at every point: verification, geometry."""
+"""Results against FC width and number of classes; verification and geometry at every point."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _along(results: Results, axis: str, what: str) -> list[Block]:
 
 
 def verification(results: Results) -> Section:
-    """How well pairs of unseen classes are verified: the numbers of LFW papers, with verdicts."""
+    """Verification of pairs of unseen classes: the metrics that LFW papers report, with verdicts."""
     found = {metric: compared(results, metric) for metric in VERIFICATION}
 
     def write(row: Row) -> dict[str, str]:

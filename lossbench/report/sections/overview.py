@@ -1,4 +1,4 @@
-"""The sections that open and close the report: findings, validity, warnings, environment."""
+"""The first and last sections of the report: findings, validity, warnings, environment."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _extreme(frame: pd.DataFrame, sign: int) -> pd.Series | None:
 
 
 def validity(results: Results) -> Section:
-    """What this number of seeds can show, and which cells did not finish."""
+    """The differences that these seeds can detect, and the cells that did not finish."""
     texts = _power(results)
     texts += [f"Not run: {name}: {why}" for name, why in results.outline.missing.items()]
     if collapsed := results.flagged("collapsed"):
@@ -55,18 +55,18 @@ def validity(results: Results) -> Section:
     statuses = results.statuses
     if unfinished := {status: count for status, count in sorted(statuses.items()) if status != "done"}:
         listed = ", ".join(f"{count} {status}" for status, count in unfinished.items())
-        texts.append(f"Of {statuses.total()} cells {statuses['done']} are done; {listed}.")
+        texts.append(f"{statuses['done']} of {statuses.total()} cells are done; {listed}.")
     by_reason: dict[str, list[str]] = {}
     for name, why in results.damaged.items():
         by_reason.setdefault(why, []).append(name)
     for why, names in by_reason.items():
         listed = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if (more := len(names) - MOST_NAMED) > 0 else "")
-        texts.append(f"Left out as damaged: {listed}: {why}.")
+        texts.append(f"Excluded as damaged: {listed}: {why}.")
     return Section("validity", "Validity", tuple(map(Prose, texts)))
 
 
 def _power(results: Results) -> list[str]:
-    """The difference that is found with 80 % power."""
+    """The smallest difference that is detected with 80 % power."""
     frame = results.comparisons[results.comparisons["metric"] == "accuracy"]
     if frame.empty:
         return []
@@ -85,7 +85,7 @@ def _power(results: Results) -> list[str]:
 
 
 def warnings(results: Results) -> Section:
-    """What limits the conclusions."""
+    """The warnings of `analysis.warnings`."""
     rows = [{"guard": found.guard, "where": found.where, "warning": found.text} for found in results.warnings]
     table = Table.of(rows, left=["guard", "where", "warning"]) if rows else Prose("No warnings.")
     return Section("threats", "Warnings", (table,))

@@ -1,4 +1,4 @@
-"""What the tables of several sections share: one table per experiment, and lookups by point and loss."""
+"""Shared by the tables of several sections: one table per experiment, and lookups by point and loss."""
 
 from __future__ import annotations
 
