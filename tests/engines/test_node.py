@@ -126,7 +126,7 @@ def test_another_attempt_goes_on_from_the_state_that_was_sent(tmp_path):
     assert result(resumed["record"]) == result(whole["record"])
     damaged = states[-1]["partial"][:-9] + bytes(9)  # on its way
     *_, restarted = node.work(*asked(cell, registry), partial=damaged)
-    assert restarted["record"]["flags"] == ["restarted"] and "begins anew" in restarted["log"]
+    assert restarted["record"]["flags"] == ["restarted"] and "starts from the beginning" in restarted["log"]
     assert result(restarted["record"]) == result(whole["record"])
 
 

@@ -157,7 +157,7 @@ def test_a_run_that_was_killed_and_its_state_damaged_comes_to_the_same_bits_and_
     ]
     (record,) = records(tmp_path / "killed").values()
     assert record["flags"] == ["restarted"]
-    assert "begins anew" in Store(tmp_path / "killed").log(record["key"]).read_text()
+    assert "starts from the beginning" in Store(tmp_path / "killed").log(record["key"]).read_text()
     assert list((tmp_path / "killed/partial").iterdir()) == []
     assert not again(out=tmp_path / "whole").unfinished
     assert results(tmp_path / "killed") == results(tmp_path / "whole")
