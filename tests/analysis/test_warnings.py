@@ -62,7 +62,7 @@ def test_no_sign_test_is_printed_where_it_could_not_reach_the_level(seeds, print
 
 def test_a_larger_family_asks_for_more_seeds(tmp_path, read_suite):
     suite = read_suite(SMALL.replace("seeds = 2", "seeds = 6").replace('"w_softmax"]', '"w_softmax", "center"]'))
-    assert "family of 2 needs 7 seeds" in fired(tmp_path, suite)["too few seeds for a rank test"]
+    assert "family of 2 comparisons needs 7 seeds" in fired(tmp_path, suite)["too few seeds for a rank test"]
 
 
 def datasets(count: int) -> str:

@@ -205,6 +205,7 @@ def test_a_read_only_folder_is_one_sentence(here, suite, tmp_path):
     assert "Traceback" not in told.stderr
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_bar_and_the_running_cells(suite, tmp_path):
     suite.write_text(SMALL.replace("steps = 6", "steps = 300"))
     master, slave = pty.openpty()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 from conftest import SMALL, command, write_loss
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.commands import invoke
 
 from lossbench.core import plain
 from lossbench.report.blocks import Prose, Section, Table
@@ -101,7 +103,7 @@ def test_tables_captions_and_titles_keep_their_lines():
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """A folder in which the hostile suite was run by the real command line, and what that said."""
+    """A folder in which the hostile suite was run, and what the command line printed."""
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "suite.toml").write_text(HOSTILE)
     message = r"boom \x1b[2J\x1b]0;owned\x07\rlast line \x9b31m"
@@ -110,16 +112,16 @@ def hostile(tmp_path_factory):
     )
     path = write_loss(folder, "named", "pass")
     path.write_text(path.read_text().replace("level: float = 1.0", 'level: float = 1.0, note: str = ""'))
-    ran = subprocess.run(command("run", "suite.toml"), cwd=folder, capture_output=True, check=False, timeout=240)
-    return folder, ran
+    return folder, lossbench_in(folder, "run", "suite.toml")
 
 
 def lossbench_in(folder, *arguments):
-    return subprocess.run(command(*arguments), cwd=folder, capture_output=True, check=False, timeout=240)
+    with contextlib.chdir(folder):
+        return invoke(*arguments)
 
 
-def assert_plain(content: bytes) -> str:
-    text = content.decode()
+def assert_plain(content: bytes | str) -> str:
+    text = content if isinstance(content, str) else content.decode()
     assert not CONTROLS.search(text), repr(CONTROLS.search(text))
     return text
 
@@ -154,13 +156,13 @@ def test_no_command_prints_control_characters(hostile, arguments):
     folder, _ = hostile
     found = lossbench_in(folder, *arguments)
     assert_plain(found.stdout)
-    assert b"Traceback" not in found.stderr
+    assert "Traceback" not in found.stderr
     assert_plain(found.stderr)
 
 
 def test_a_log_is_shown_with_its_lines_and_tabs(hostile):
     folder, _ = hostile
-    said = lossbench_in(folder, "logs", "broken seed=0").stdout.decode()
+    said = lossbench_in(folder, "logs", "broken seed=0").stdout
     assert "\\x1b[31mlog\\x07\nover\ttab" in said
 
 

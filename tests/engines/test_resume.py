@@ -128,7 +128,7 @@ def test_a_damaged_state_is_not_trusted_and_the_cell_says_so(kept, registry, cap
     DAMAGES[damage](partial)
     found = train.run(cell, registry, data_folder(), checkpointer=Checkpointer(partial.path, cell.key))
     assert found.record.flags == ("restarted",)
-    assert "the kept state state.pt is not used: it" in capsys.readouterr().out
+    assert "the saved state state.pt is not used: it" in capsys.readouterr().out
     assert not partial.path.is_file()
     assert result(found.record.to_json()) == result(train.run(cell, registry, data_folder()).record.to_json())
 

@@ -231,6 +231,7 @@ def test_where_no_profile_can_run_nothing_runs(suite, tmp_path):
 
 
 @pytest.mark.data("mnist", "cifar10")
+@pytest.mark.slow
 def test_real_data_chooses_cpu(real_data):
     assert prepare("paper").opening().startswith("profile cpu: no GPU; data in ")
 
