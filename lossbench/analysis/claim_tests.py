@@ -271,7 +271,7 @@ def _judged_by_margin(p: float, p_holm: float, holds: bool, words: tuple[str, st
 
 def _margin(data: RunData, claim: Claim) -> float:
     """The margin of equivalence; 0: none, for a metric that has no default."""
-    return claim.margin or (data.outline.margin if claim.metric in SCORES else 0.0)
+    return claim.margin or (data.info.margin if claim.metric in SCORES else 0.0)
 
 
 def _rounds(data: RunData, claim: Claim, loss: str) -> list[float]:

@@ -28,7 +28,7 @@ OUTCOMES = ("supported", "contradicted", "undecided", NOT_RUN)
 
 def judged(data: RunData) -> pd.DataFrame:
     """One row per claim; p values are Holm-adjusted over the claims of a family."""
-    claims = data.outline.claims
+    claims = data.info.claims
     rows = [_row(data, claim) for claim in claims]
     families: dict[str, list[Row]] = {}
     for row in rows:

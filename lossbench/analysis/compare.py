@@ -50,7 +50,7 @@ def compare(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> Co
         raise StoreError(f"{before} and {after} have no experiment and loss in common: nothing to compare")
     found = (_row(sides, metric, at, failed) for metric in SCORES for at in shared)
     rows = [row for row in found if row is not None]
-    decide(rows, sides[1].outline.margin)
+    decide(rows, sides[1].info.margin)
     for row in rows:
         row["change"] = _change(row)
     only = [[_title(at) for at in known[side] if at not in known[1 - side]] for side in (0, 1)]
@@ -64,7 +64,7 @@ def _row(sides: list[RunData], metric: str, at: LossAt, failed: list[Counter[Los
     if not (before or after) and not (metric == "accuracy" and any(lost)):
         return None
     new = sides[1]
-    margin = new.outline.margin if metric == "accuracy" else None
+    margin = new.info.margin if metric == "accuracy" else None
     found = contrast(after, before, METRICS[metric].unit, margin, new.measured.resolution(metric, [point], loss))
     second, first = found.sides
     means = {"before": sum(first) / len(first), "after": sum(second) / len(second)} if first else {}

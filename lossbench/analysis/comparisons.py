@@ -23,17 +23,17 @@ Row = dict[str, Any]
 def against_baseline(data: RunData) -> pd.DataFrame:
     """One row per metric, point and loss; p values are Holm-adjusted over an experiment and metric."""
     rows = [*_compared(data), *_timed(data)]
-    decide(rows, data.outline.margin)
+    decide(rows, data.info.margin)
     for family in families(rows):
         if family[0]["metric"] == "accuracy":
-            _add_nonparametric(family, data.outline.margin)
+            _add_nonparametric(family, data.info.margin)
     return frame_of(rows, COMPARISON_COLUMNS)
 
 
 def _compared(data: RunData) -> Iterator[Row]:
-    baseline, measured = data.outline.baseline, data.measured
+    baseline, measured = data.info.baseline, data.measured
     for metric in COMPARED:
-        margin = data.outline.margin if metric == "accuracy" else None
+        margin = data.info.margin if metric == "accuracy" else None
         known = {point for point, _ in measured.values[metric]}
         for point in (point for point in data.points if point in known):
             for loss in (loss for loss in data.labels[1:] if (point, loss) in measured.totals):
@@ -42,7 +42,7 @@ def _compared(data: RunData) -> Iterator[Row]:
 
 
 def _timed(data: RunData) -> Iterator[Row]:
-    baseline = data.outline.baseline
+    baseline = data.info.baseline
     for point, rounds, _ in data.timed:
         for loss in data.labels[1:]:
             if baseline in rounds and loss in rounds:

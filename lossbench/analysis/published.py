@@ -23,7 +23,7 @@ def judged(data: RunData) -> pd.DataFrame:
     cells = {cell.point: cell for cell in data.cells if cell.kind == "train"}
     rows = []
     for point in data.points:
-        tables = data.outline.published.get(point["experiment"], ())
+        tables = data.info.published.get(point["experiment"], ())
         here = [table for table in tables if table.classes in (None, point["classes"])]
         for table, loss, value in ((each, *entry) for each in here for entry in each.values.items()):
             measured = list(data.measured.at("accuracy", point, loss).values())
@@ -31,9 +31,9 @@ def judged(data: RunData) -> pd.DataFrame:
                 continue
             cell = cells[point]
             total = int(data.measured.totals[point, loss])
-            differs = differences(table.protocol, cell, data.outline.examples.get(cell.dataset.label), total)
+            differs = differences(table.protocol, cell, data.info.examples.get(cell.dataset.label), total)
             resolution = data.measured.resolution("accuracy", [point], loss)
-            found = stats.reproduction(measured, value, data.outline.margin, differs=differs, resolution=resolution)
+            found = stats.reproduction(measured, value, data.info.margin, differs=differs, resolution=resolution)
             numbers = {name: getattr(found, name) for name in NUMBERS}
             rows.append({**point, "loss": loss, **numbers, "differs": "; ".join(differs), "source": table.source})
     return pd.DataFrame(rows, columns=PUBLISHED_COLUMNS)

@@ -43,7 +43,7 @@ class Ranking:
 
 def ranked(data: RunData) -> Ranking | None:
     """The ranking; None without two datasets that have two losses in common."""
-    baseline, tuning = data.outline.baseline, data.outline.tuning
+    baseline, tuning = data.info.baseline, data.info.tuning
     twins = tuning.experiments if tuning else {}
     present = {point["experiment"] for point in data.points}
     by_dataset: dict[str, list[dict[str, float]]] = {}

@@ -35,7 +35,7 @@ class TimingCell(NamedTuple):
 class RunData:
     """The content of the run folders of one suite. Everything in a report is computed from this."""
 
-    outline: SuiteInfo
+    info: SuiteInfo
     runs: tuple[str, ...]
     cells: tuple[Cell, ...]
     records: pd.DataFrame  # one row per planned cell that has a record
@@ -45,8 +45,8 @@ class RunData:
     def read(cls, runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None = None) -> Self:
         """Read run folders of the same suite; `plans` are theirs, by default the last plan of each folder."""
         stores = [Store(run) for run in runs]
-        outlines, cells = zip(*(plans or [store.plan() for store in stores]), strict=True)
-        if len(names := sorted({outline.name for outline in outlines})) > 1:
+        infos, cells = zip(*(plans or [store.plan() for store in stores]), strict=True)
+        if len(names := sorted({info.name for info in infos})) > 1:
             raise StoreError(f"these runs belong to different suites ({', '.join(names)}); report them one by one")
         merged = _merged(cells)
         records: dict[str, Any] = {}
@@ -57,7 +57,7 @@ class RunData:
             # A cell that failed in one run and finished in another is finished.
             finished = {key for key, record in records.items() if record["status"] == "done"}
             records |= {key: record for key, record in sound.items() if key not in finished}
-        return cls(outlines[0], tuple(map(str, runs)), tuple(merged), tabulated(merged, records), damaged)
+        return cls(infos[0], tuple(map(str, runs)), tuple(merged), tabulated(merged, records), damaged)
 
     @cached_property
     def trained(self) -> pd.DataFrame:
@@ -73,7 +73,7 @@ class RunData:
     def labels(self) -> list[str]:
         """All losses in the order of the suite, the baseline first."""
         found = dict.fromkeys(spec.label for cell in self.cells if cell.kind == "train" for spec in cell.losses)
-        return [self.outline.baseline, *(label for label in found if label != self.outline.baseline)]
+        return [self.info.baseline, *(label for label in found if label != self.info.baseline)]
 
     @cached_property
     def experiments(self) -> list[str]:

@@ -56,7 +56,7 @@ def order(results: Results, present: Sequence[str] | pd.Series[Any]) -> list[str
 
 def pairs(results: Results, experiment: str, metric: str = "accuracy") -> pd.DataFrame:
     """Every pair of losses (a − b), paired by seed; means over the points that have both. Holm over all pairs."""
-    margin = results.outline.margin if metric == "accuracy" else None
+    margin = results.info.margin if metric == "accuracy" else None
     by_loss: dict[str, list[Point]] = {}
     for point, loss in results.measured.values[metric]:
         if point["experiment"] == experiment:
@@ -98,7 +98,7 @@ def front(results: Results, experiment: str) -> pd.DataFrame:
     at = [*POINT, "loss"]
     rounds = first_timed(results.phases, experiment)[[*at, "rounds"]]
     frame = results.front.rename(columns={"front_time": "chance"}).merge(rounds, on=at)
-    if results.outline.baseline not in set(rounds["loss"]) or frame.empty:
+    if results.info.baseline not in set(rounds["loss"]) or frame.empty:
         return frame.iloc[:0]
     frame = frame.merge(results.main[[*at, "n", "low", "high"]], on=at)
     times = results.comparisons[results.comparisons["metric"] == "step_seconds"]

@@ -21,7 +21,7 @@ TUNING_COLUMNS = [
 
 def tuned(data: RunData) -> pd.DataFrame:
     """One row per loss and point of every tuned experiment; no rows if the suite tunes nothing."""
-    budget = data.outline.tuning
+    budget = data.info.tuning
     if budget is None:
         return pd.DataFrame(columns=TUNING_COLUMNS)
     once = data.records.drop_duplicates("key")  # two experiments may share a cell

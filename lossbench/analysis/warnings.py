@@ -197,7 +197,7 @@ def disturbed_times(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
 
 def second_look(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
     """Seeds added after looking at the results: every further analysis makes chance findings more likely."""
-    for experiment, looks in data.outline.looks.items():
+    for experiment, looks in data.info.looks.items():
         now = len({cell.seed for cell in data.cells if cell.experiment == experiment})
         before = ", ".join(str(count) for count in looks)
         text = (

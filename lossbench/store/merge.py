@@ -18,7 +18,7 @@ from lossbench.core.model import Cell, Record, Suite, SuiteInfo, result
 from lossbench.store.records import Store
 
 RESULTS = ("done", "diverged")  # statuses decided by the cell itself; the others by circumstances
-# The fields of an outline that identify a suite; the others say how and where it was run.
+# The fields of SuiteInfo that identify a suite; the others say how and where it was run.
 SUITE = ("name", "baseline", "margin", "claims", "profile", "tuning")
 # How the suite was written; the key covers everything that decides the result.
 WORDING = ("label", "cell", "plan")
@@ -29,7 +29,7 @@ class Plan:
     """The plan of a run folder."""
 
     store: Store
-    outline: SuiteInfo
+    info: SuiteInfo
     cells: Sequence[Cell]
 
     @property
@@ -69,7 +69,7 @@ def merge(
     for store in (*([target] if _is_run(target) else []), *map(Store, runs)):
         stores.setdefault(store.root.resolve(), store)
     plans = [Plan(store, *store.plan()) for store in stores.values()]
-    outline, cells = common_plan(plans)
+    info, cells = common_plan(plans)
     records: dict[Path, dict[str, dict[str, Any]]] = {}
     for place, store in stores.items():
         records[place], damaged = store.scan()
@@ -80,7 +80,7 @@ def merge(
     for place, store in stores.items():
         for key in (key for key in titles if key in records[place]):
             chosen[key] = better(chosen.get(key), Found(store, records[place][key]), titles[key])
-    target.prepare(Suite(outline, (), _text(plans[0].store)), cells)
+    target.prepare(Suite(info, (), _text(plans[0].store)), cells)
     new = {key: found for key, found in chosen.items() if found.store is not target}
     for key, found in new.items():
         _copy(key, found, target)
@@ -93,7 +93,7 @@ def common_plan(plans: Sequence[Plan]) -> tuple[SuiteInfo, list[Cell]]:
     having: dict[str, Plan] = {}  # by experiment, the first plan that has it
     for plan in plans:
         for name in SUITE:
-            if getattr(plan.outline, name) != getattr(first.outline, name):
+            if getattr(plan.info, name) != getattr(first.info, name):
                 raise StoreError(
                     f"{first.store.root} and {plan.store.root} are runs of different suites: they differ in '{name}'"
                 )
@@ -106,19 +106,19 @@ def common_plan(plans: Sequence[Plan]) -> tuple[SuiteInfo, list[Cell]]:
                 )
     for plan in plans:
         for experiment, known in having.items():
-            if experiment not in plan.experiments and _untuned(experiment, plan.outline) not in plan.outline.missing:
+            if experiment not in plan.experiments and _untuned(experiment, plan.info) not in plan.info.missing:
                 raise StoreError(
                     f"{known.store.root} and {plan.store.root} have different plans: only one has the experiment "
                     f"'{experiment}'"
                 )
-    missing = {name: why for name, why in first.outline.missing.items() if name not in having}
+    missing = {name: why for name, why in first.info.missing.items() if name not in having}
     added = [cell for name, plan in having.items() if plan is not first for cell in plan.of(name)]
-    return replace(first.outline, missing=missing), [*first.cells, *added]
+    return replace(first.info, missing=missing), [*first.cells, *added]
 
 
-def _untuned(experiment: str, outline: SuiteInfo) -> str:
+def _untuned(experiment: str, info: SuiteInfo) -> str:
     """The experiment in the suite file that a tuned one belongs to; itself if it is not tuned."""
-    known = outline.tuning.experiments if outline.tuning else {}
+    known = info.tuning.experiments if info.tuning else {}
     return {tuned: name for name, tuned in known.items()}.get(experiment, experiment)
 
 

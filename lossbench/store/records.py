@@ -68,11 +68,11 @@ class Store:
             with files.locked(self._claims / "folder", shared=True):
                 pass  # before anything trains: can files be locked here?
             planned = [cell.to_json() for cell in cells]
-            outline = replace(suite.info, looks=self._looks(cells, suite.info.profile))
-            plan = {"version": PLAN_VERSION, "suite": outline.to_json(), "cells": planned}
+            info = replace(suite.info, looks=self._looks(cells, suite.info.profile))
+            plan = {"version": PLAN_VERSION, "suite": info.to_json(), "cells": planned}
             files.write_atomically(self._place / "suite.toml", suite.text.encode())
             files.write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
-        self.prepared = outline, list(cells)
+        self.prepared = info, list(cells)
 
     def _looks(self, cells: Sequence[Cell], profile: str | None) -> dict[str, list[int]]:
         """The numbers of seeds that each experiment had in earlier plans of this folder, if they differ.
@@ -100,7 +100,7 @@ class Store:
             (self._place / "plan.json").rename(self._set_aside / f"plan.json-{uuid.uuid4().hex[:8]}")
 
     def plan(self) -> Plan:
-        """The outline of the suite and its cells, from the last plan of the run."""
+        """The suite's info and cells, from the last plan of the run."""
         path = self.root / "plan.json"
         try:
             plan = json.loads(files.content(self._place / path.name))

@@ -317,7 +317,7 @@ def test_a_note_stands_once_below_the_verdicts(read_suite):
 def test_every_claim_leads_to_the_cells_that_it_is_about(results):
     from lossbench.analysis.claims import cells_behind
 
-    by_text = {claim.text: cells_behind(results, claim) for claim in results.outline.claims}
+    by_text = {claim.text: cells_behind(results, claim) for claim in results.info.claims}
     assert all(by_text.values())
     trend = by_text["an option, some values"]
     assert list(dict.fromkeys(loss for _, loss in trend)) == [f"w_softmax[alpha={a}]" for a in (0.5, 1.0, 2.0)]

@@ -39,7 +39,7 @@ def test_times_along_an_option_without_any_round_are_not_run(read_suite):
     suite = read_suite(GRID + trend + claim(body.format("unchanged_with")))
     results = analysed(suite, truth)
     without = results.records[results.records["kind"] != "timing"]
-    results = type(results)(results.outline, results.runs, results.cells, without, {})
+    results = type(results)(results.info, results.runs, results.cells, without, {})
     assert list(results.claims["evidence"]) == [NOT_RUN] * 2
 
 

@@ -81,9 +81,9 @@ def made(experiment: str, dataset: str, labels, *, widths=(64,), classes=(10,), 
 def results_of(*groups, claims=()) -> Results:
     found = [pair for group in groups for pair in group]
     cells = tuple(cell for cell, _ in found)
-    outline = SuiteInfo("study", "A study", "softmax", 0.5, tuple(claims), {}, None, "lossbench run study.toml")
+    info = SuiteInfo("study", "A study", "softmax", 0.5, tuple(claims), {}, None, "lossbench run study.toml")
     records = tabulated(cells, {cell.key: record.to_json() for cell, record in found})
-    return Results(outline, ("runs/study",), cells, records.assign(steps_to_converge=np.nan), {})
+    return Results(info, ("runs/study",), cells, records.assign(steps_to_converge=np.nan), {})
 
 
 def with_features(results: Results, labels=10) -> Results:
@@ -100,7 +100,7 @@ def with_features(results: Results, labels=10) -> Results:
         points = weights[classes] * rng.uniform(2, 12, (500, 1)) + rng.normal(0, 0.5, (500, 2))
         kept.append({"points": points.round(3).tolist(), "labels": classes.tolist(), "weights": weights.tolist()})
     frame = results.records.assign(features=kept)
-    return Results(results.outline, results.runs, results.cells, frame, {})
+    return Results(results.info, results.runs, results.cells, frame, {})
 
 
 def stated(labels) -> list[Claim]:

@@ -122,7 +122,7 @@ def test_ranks_without_a_difference_join_all_losses():
     sets = "abcdef"
     same = results_of(*(made(name, name, ["softmax", *LONG[1:4]], seeds=2) for name in sets))
     noise = same.records.assign(accuracy=np.random.default_rng(3).normal(90, 1, len(same.records)))
-    results = Results(same.outline, same.runs, same.cells, noise, {})
+    results = Results(same.info, same.runs, same.cells, noise, {})
     assert results.ranking.test.p > 0.05
     drawing = figures.critical_difference_diagram(results)
     (bar,) = labelled(panel(drawing), "not different")

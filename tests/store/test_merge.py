@@ -233,9 +233,9 @@ def test_runs_of_something_else_are_refused(tmp_path, suite, cells, read_suite, 
 
 
 def test_how_a_suite_was_called_or_written_does_not_matter(tmp_path, suite, cells):
-    outline = replace(suite.info, command="lossbench run elsewhere/small.toml", title="The same")
+    info = replace(suite.info, command="lossbench run elsewhere/small.toml", title="The same")
     one = run_folder(tmp_path / "one", suite, record_of(cells[0]))
-    two = run_folder(tmp_path / "two", replace(suite, info=outline, text="# a comment\n" + suite.text))
+    two = run_folder(tmp_path / "two", replace(suite, info=info, text="# a comment\n" + suite.text))
     renamed = replace(cells[0], losses=(replace(cells[0].loss, label="plain softmax"),))
     Store(two).write(record_of(renamed), None, b"state")
     assert merge([one, two], tmp_path / "out").copied == 1
@@ -244,16 +244,16 @@ def test_how_a_suite_was_called_or_written_does_not_matter(tmp_path, suite, cell
 
 def test_an_experiment_that_one_machine_has_no_data_for_comes_from_the_other(tmp_path, read_suite):
     both = read_suite(TWO)
-    outline = replace(both.info, missing={"wide": "glyphs are not there"})
-    half = replace(both, info=outline, experiments=both.experiments[:1])
+    info = replace(both.info, missing={"wide": "glyphs are not there"})
+    half = replace(both, info=info, experiments=both.experiments[:1])
     one = run_folder(tmp_path / "one", half, *map(record_of, plan(half)))
     two = run_folder(tmp_path / "two", both, *(record_of(cell) for cell in plan(both) if cell.experiment == "wide"))
     for number, runs in enumerate(([one, two], [two, one])):
         out = tmp_path / f"out{number}"
         done = merge(runs, out)
         assert (done.copied, done.missing) == (8, 0)
-        outline, planned = Store(out).plan()
-        assert not outline.missing
+        info, planned = Store(out).plan()
+        assert not info.missing
         assert {cell.key for cell in planned} == {cell.key for cell in plan(both)}
     merge([one], tmp_path / "alone")
     assert Store(tmp_path / "alone").plan()[0].missing == {"wide": "glyphs are not there"}

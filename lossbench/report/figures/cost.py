@@ -125,7 +125,7 @@ def pareto(results: Results, experiment: str) -> Drawing | None:
             handles.append(Line2D([], [], color=own.colour, marker=own.marker, ls="", mfc=face, mew=1.5, markersize=6,
                                   label=written[row["loss"]] + chance))  # fmt: skip
         handles.append(Line2D([], [], color=LINE, lw=1.2, ls=(0, (4, 2)), label="front of the means"))
-        ax.set_xlabel(f"step time / step time of {style.short(results.outline.baseline)}")
+        ax.set_xlabel(f"step time / step time of {style.short(results.info.baseline)}")
         ax.set_ylabel("test accuracy, %")
         ax.grid()
         style.percent(ax)

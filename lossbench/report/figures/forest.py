@@ -60,7 +60,7 @@ def difference_forest(results: Results) -> Drawing | None:
     frame = _compared(results, "accuracy")
     if frame.empty:
         return None
-    baseline, band = results.outline.baseline, results.outline.margin
+    baseline, band = results.info.baseline, results.info.margin
     caption = (
         f"Paired differences from {baseline} with 95 % t intervals over seeds. "
         + (f"The band is ±{band:g} points, the differences that count as equivalent. " if band else "")
@@ -79,11 +79,11 @@ def step_time_forest(results: Results) -> Drawing | None:
     for name in ("delta", "low", "high"):
         frame[name] = 1 + frame[name] / 100
     caption = (
-        f"Time of a training step as a ratio to that of {results.outline.baseline}, with 95 % intervals over "
+        f"Time of a training step as a ratio to that of {results.info.baseline}, with 95 % intervals over "
         "interleaved rounds, in a process that runs alone; log scale. A filled dot is significantly different after "
         "Holm's adjustment over its experiment."
     )
-    axis = f"step time / step time of {short(results.outline.baseline)} (log scale)"
+    axis = f"step time / step time of {short(results.info.baseline)} (log scale)"
     return _forest(results, _panels(frame, "rounds"), "step-time", caption, axis, Scale(1.0, None, _ratio, log=True))
 
 

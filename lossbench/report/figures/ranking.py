@@ -127,7 +127,7 @@ def pairwise_heatmap(results: Results, experiment: str) -> Drawing | None:
         + (f" (means over {points} points within a seed)" if points > 1 else "")
         + f"; best loss first. Bold: different after Holm's adjustment over all {len(pairs)} pairs; ≈: equivalent; "
         "otherwise undecided. This is exploratory, since it covers all pairs; the planned comparisons are those with "
-        f"{results.outline.baseline}."
+        f"{results.info.baseline}."
     )
     return Drawing(f"pairs-{experiment}", caption, WIDTH, 1.3 + cell * size + names * (1 if crowded else 0.75), draw)
 

@@ -27,7 +27,7 @@ def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
         "claims": results.claims,
         "published": results.published,
     }
-    if results.outline.tuning:
+    if results.info.tuning:
         frames["tuning"] = results.tuning
     found = {f"{name}.csv": _csv(frame) for name, frame in frames.items()}
     found["report.json"] = (json.dumps(stated(results, sections), indent=1, ensure_ascii=False) + "\n").encode(
@@ -40,27 +40,27 @@ def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
 
 def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
     """Everything that the report states, as plain data that fits the schema; what is not a number is null."""
-    outline, ranking = results.outline, results.ranking
+    info, ranking = results.info, results.ranking
     found = {
         "version": VERSION,
-        "suite": outline.name,
-        "title": outline.title,
-        "profile": outline.profile,
-        "note": outline.note,
-        "command": outline.command,
-        "baseline": outline.baseline,
-        "margin": outline.margin,
+        "suite": info.name,
+        "title": info.title,
+        "profile": info.profile,
+        "note": info.note,
+        "command": info.command,
+        "baseline": info.baseline,
+        "margin": info.margin,
         "level": stats.LEVEL,
         "runs": list(results.runs),
         "statuses": dict(sorted(results.statuses.items())),
-        "missing": dict(outline.missing),
+        "missing": dict(info.missing),
         "damaged": dict(results.damaged),
         "losses": results.labels,
         "main": results.main.to_dict("records"),
         "comparisons": results.comparisons.to_dict("records"),
         "claims": results.claims.to_dict("records"),
         "published": results.published.to_dict("records"),
-        "tuning": outline.tuning and {**vars(outline.tuning), "losses": results.tuning.to_dict("records")},
+        "tuning": info.tuning and {**vars(info.tuning), "losses": results.tuning.to_dict("records")},
         "ranks": ranking
         and {
             "datasets": ranking.table.datasets,

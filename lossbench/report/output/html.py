@@ -60,10 +60,10 @@ def html(results: Results, sections: Sequence[Section]) -> str:
     script = _beside("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
-        title=plain.line(results.outline.title),
-        suite=results.outline.name,
-        profile=plain.line(results.outline.profile or ""),
-        note=plain.line(results.outline.note),
+        title=plain.line(results.info.title),
+        suite=results.info.name,
+        profile=plain.line(results.info.profile or ""),
+        note=plain.line(results.info.note),
         statuses=sorted(results.statuses.items()),
         sections=sections,
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "

@@ -14,9 +14,9 @@ from lossbench.report.blocks import Figure, Prose, Section, Table
 
 def markdown(results: Results, sections: Sequence[Section]) -> str:
     """The report as GitHub-flavoured Markdown."""
-    lines = [f"# {_escape(results.outline.title)}", ""]
-    if results.outline.note:
-        lines += [f"**{_escape(results.outline.note)}**", ""]
+    lines = [f"# {_escape(results.info.title)}", ""]
+    if results.info.note:
+        lines += [f"**{_escape(results.info.note)}**", ""]
     for section in sections:
         lines += [f"## {_escape(section.title)}", ""]
         for block in section.blocks:

@@ -42,7 +42,7 @@ def accuracy(results: Results) -> Section:
 
 def comparisons(results: Results) -> Section:
     """Paired differences from the baseline with their verdicts."""
-    baseline, margin = results.outline.baseline, results.outline.margin
+    baseline, margin = results.info.baseline, results.info.margin
     found = compared(results, "accuracy")
 
     def write(row: Row) -> dict[str, str]:
@@ -76,7 +76,7 @@ def comparisons(results: Results) -> Section:
 
 def tuning(results: Results) -> Section:
     """Every loss with its defaults and tuned, with the budget and the chosen settings."""
-    budget = results.outline.tuning
+    budget = results.info.tuning
     if budget is None:
         return Section("tuning", "Tuning", ())
     seeds = f"{budget.seeds} seeds each, the first of the experiment" if budget.seeds > 1 else "one seed each"
@@ -130,7 +130,7 @@ def tuning(results: Results) -> Section:
 
 def across_datasets(results: Results) -> Section:
     """Mean ranks with Friedman's test and the critical difference; N is the number of datasets."""
-    title, baseline = "Across datasets", results.outline.baseline
+    title, baseline = "Across datasets", results.info.baseline
     found = results.ranking
     if found is None:
         names = sorted({identity(point["dataset"]) for point in results.points})
@@ -153,7 +153,7 @@ def across_datasets(results: Results) -> Section:
         f"Accuracy in percent, averaged over seeds and points within each dataset; ranks over N = {n} datasets, 1 is "
         "best. Rank effect: from −1 (always behind the baseline) to 1 (always ahead)."
     )
-    caption += " If an experiment was tuned, the tuned losses are ranked." if results.outline.tuning else ""
+    caption += " If an experiment was tuned, the tuned losses are ranked." if results.info.tuning else ""
     blocks: list[Block] = [Table.of(rows, left=["loss"], caption=caption), *map(Prose, _rank_tests(found, baseline))]
     return Section("datasets", title, tuple(blocks))
 

@@ -13,7 +13,7 @@ from lossbench.report.sections.rows import anchor
 def claims(results: Results) -> Section:
     """The claims of the suite with their verdicts; cases that were not run are counted, not listed."""
     counted = _statements(results)
-    judged = zip(results.claims.to_dict("records"), results.outline.claims, strict=True)
+    judged = zip(results.claims.to_dict("records"), results.info.claims, strict=True)
     listed = [(row, claim) for row, claim in judged if was_run(row) or not counted]
     rows = [
         {
@@ -38,7 +38,7 @@ def claims(results: Results) -> Section:
         left = ["claim", "verdict", "evidence", "tested as"]
         anchors = [_anchors(results, claim) for _, claim in listed]
         blocks.append(Table.of(rows, left=left, caption=caption, anchors=anchors))
-    noted = dict.fromkeys((claim.statement or claim.text, claim.note) for claim in results.outline.claims if claim.note)
+    noted = dict.fromkeys((claim.statement or claim.text, claim.note) for claim in results.info.claims if claim.note)
     blocks += [Prose(f"“{statement}”: {note}") for statement, note in noted]
     return Section("claims", "Claims", tuple(blocks) or (Prose("The suite states no claims."),))
 
@@ -82,7 +82,7 @@ def published(results: Results) -> Section:
         return Section("published", "Published against measured", (nothing,))
     caption = (
         "The prediction interval is where another run of ours would fall with 95 % probability. reproduced: the "
-        f"published number lies in it, and it is no wider than ±{results.outline.margin:g} points; underpowered: it is "
+        f"published number lies in it, and it is no wider than ±{results.info.margin:g} points; underpowered: it is "
         "wider; above, below: our numbers are higher or lower; not comparable: the protocols differ as listed."
     )
     left = ["experiment", "loss", "verdict", "differs"]

@@ -24,7 +24,7 @@ def _place(row: Row) -> dict[str, str]:
 
 
 def _step_times(results: Results) -> Table | None:
-    baseline = results.outline.baseline
+    baseline = results.info.baseline
     ratios = compared(results, "step_seconds")
     found = results.phases.to_dict("records")
     rows = []

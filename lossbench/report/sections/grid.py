@@ -32,7 +32,7 @@ def classes(results: Results) -> Section:
 
 def _along(results: Results, axis: str, what: str) -> list[Block]:
     """One row per width and number of classes: the baseline and the best other loss."""
-    baseline = results.outline.baseline
+    baseline = results.info.baseline
     deltas = compared(results, "accuracy")
     blocks: list[Block] = []
     for experiment, frame in by_experiment(finished(results)):
@@ -78,7 +78,7 @@ def verification(results: Results) -> Section:
 
     caption = (
         f"means over seeds in percent with 95 % intervals over pairs, and paired differences from "
-        f"{results.outline.baseline} with 95 % intervals over seeds. The interval over pairs is that of one network, "
+        f"{results.info.baseline} with 95 % intervals over seeds. The interval over pairs is that of one network, "
         "averaged over seeds. TAR: share of same-class pairs that are accepted at the given false accept rate (FAR); "
         "EER: error rate at which both errors are equal; AUC: area under the ROC curve. Accuracy, at the threshold of "
         "the other folds, is in the tables above."

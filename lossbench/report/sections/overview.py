@@ -23,7 +23,7 @@ def findings(results: Results) -> Section:
         nothing = Prose("There are not yet enough finished cells to compare any loss with the baseline.")
         return Section("findings", "What we found", (nothing,))
     counts = ", ".join(f"{count} {word}" for word, count in frame["verdict"].value_counts().items())
-    text = f"Of {len(frame)} comparisons of accuracy with {results.outline.baseline}: {counts}"
+    text = f"Of {len(frame)} comparisons of accuracy with {results.info.baseline}: {counts}"
     datasets = ", ".join(dict.fromkeys(label.partition("[")[0] for label in frame["dataset"]))
     text += f" (level {stats.LEVEL}, Holm-adjusted within each experiment; {datasets})"
     if len(results.claims):
@@ -48,7 +48,7 @@ def _extreme(frame: pd.DataFrame, sign: int) -> pd.Series | None:
 def validity(results: Results) -> Section:
     """The differences that these seeds can detect, and the cells that did not finish."""
     texts = _power(results)
-    texts += [f"Not run: {name}: {why}" for name, why in results.outline.missing.items()]
+    texts += [f"Not run: {name}: {why}" for name, why in results.info.missing.items()]
     if collapsed := results.flagged("collapsed"):
         listed = ", ".join(f"{label} ({count})" for label, count in collapsed.items())
         texts.append(f"Cells that predict the same class for every input: {listed}.")
@@ -80,7 +80,7 @@ def _power(results: Results) -> list[str]:
         f"With {seeds} paired seeds and up to {family} comparisons per experiment, differences of {effect:.2f} "
         "standard deviations of the paired differences are detected with 80 % power; smaller ones are mostly "
         "undecided. Intervals are 95 % t intervals of the paired differences; a difference whose 90 % interval "
-        f"lies within ±{results.outline.margin:g} points counts as equivalent."
+        f"lies within ±{results.info.margin:g} points counts as equivalent."
     ]
 
 
@@ -101,7 +101,7 @@ def environment(results: Results) -> Section:
         blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device"]))
     blocks += [
         Prose("To run the suite again:"),
-        Prose(results.outline.command, code=True),
+        Prose(results.info.command, code=True),
         Prose("To write this report again from the records:"),
         Prose(f"lossbench report {' '.join(results.runs)}", code=True),
     ]
