@@ -1,4 +1,4 @@
-"""lossbench: which margin loss, at which FC width, is really better, and what does it cost?
+"""lossbench: which loss is really better on my task, and what does it cost?
 
 >>> import lossbench
 >>> loss = lossbench.create_loss("w_softmax", 64, 10, alpha=1.5)          # features, classes

@@ -63,7 +63,7 @@ class _Ordered(click.Group):
 @click.group(cls=_Ordered, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="lossbench", message="lossbench %(version)s")
 def cli() -> None:
-    """Which margin loss, at which FC width, is really better, and what does it cost?
+    """Benchmark losses: which one is really better on your task, and what does it cost?
 
     \b
     lossbench run quick                 run a suite and write reports/summary.md
