@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 from conftest import SMALL
 from kit.claims import GRID, claim, truth
-from synthetic import Truth, analysed
+from kit.synthetic import Truth, analysed
 
 from lossbench.core.errors import SuiteError
 

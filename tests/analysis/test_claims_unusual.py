@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import SMALL
 from kit.claims import GRID, claim, truth
-from synthetic import Truth, analysed, common, noise
+from kit.synthetic import Truth, analysed, common, noise
 
 from lossbench.analysis.claim_tests import NOT_RUN
 from lossbench.analysis.claims import UNFINISHED, outcomes

@@ -8,7 +8,7 @@ import sys
 import pytest
 import scipy.stats
 from conftest import SMALL
-from synthetic import ENVIRONMENT, Truth, common, noise, write_run
+from kit.synthetic import ENVIRONMENT, Truth, common, noise, write_run
 
 from lossbench.analysis.compare import compare
 from lossbench.cli import main

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import SMALL
-from synthetic import Truth, analysed, common, noise, write_run
+from kit.synthetic import Truth, analysed, common, noise, write_run
 
 from lossbench.analysis.results import analyse
 from lossbench.report import figures

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from conftest import SMALL
-from synthetic import Truth, analysed, common, write_run
+from kit.synthetic import Truth, analysed, common, write_run
 
 from lossbench.analysis.results import analyse
 from lossbench.core.errors import SuiteError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from conftest import SMALL
-from synthetic import Truth, analysed, common, noise
+from kit.synthetic import Truth, analysed, common, noise
 
 from lossbench import stats
 from lossbench.analysis import ranks

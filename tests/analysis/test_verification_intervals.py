@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import SMALL
-from synthetic import Truth, analysed
+from kit.synthetic import Truth, analysed
 
 
 def test_the_intervals_over_pairs_are_means_over_seeds_in_percent(read_suite):

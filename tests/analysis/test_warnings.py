@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import synthetic
 from conftest import SMALL
-from synthetic import ENVIRONMENT, Truth, analysed, common, noise, write_run
+from kit import synthetic
+from kit.synthetic import ENVIRONMENT, Truth, analysed, common, noise, write_run
 
 from lossbench.analysis.results import analyse
 from lossbench.plan.cells import plan

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the made-up runs of the tests
 
-from synthetic import Truth, common, noise, write_run
+from kit.synthetic import Truth, common, noise, write_run
 
 from lossbench import data
 from lossbench.plan.job import with_data

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import SMALL, write_loss
 from kit.suites import TUNED, VERIFIED
-from synthetic import Truth, write_run
+from kit.synthetic import Truth, write_run
 
 from lossbench import api
 from lossbench.analysis.results import analyse

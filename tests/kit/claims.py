@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from conftest import SMALL
-from synthetic import Truth, common, noise
+from kit.synthetic import Truth, common, noise
 
 GRID = (
     SMALL.replace('"w_softmax"]', '{ name = "w_softmax", alpha = [0.5, 1.0, 1.5, 2.0] }, "center"]')

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SMALL
-from synthetic import Truth, write_run
+from kit.synthetic import Truth, write_run
 
 from lossbench.analysis.accuracy import MEANS
 from lossbench.analysis.results import analyse

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 from conftest import SMALL
-from synthetic import Truth, common, noise, write_run
+from kit.synthetic import Truth, common, noise, write_run
 
 from lossbench.report import differing, write
 from lossbench.report.blocks import Table

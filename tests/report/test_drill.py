@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import SMALL
-from test_report import SUITE, synthetic
+from kit.known_truth import SUITE, synthetic
 
 from lossbench.analysis.results import analyse
 from lossbench.core.model import Record

@@ -48,7 +48,7 @@ def test_a_run_with_nothing_finished_has_no_figure():
     group = made("one", "digits", LONG, seeds=2, timing=5)
     assert not list(each_figure(results_of([(cell, Record(cell, "failed", error="x")) for cell, _ in group])))
     empty = results_of(group)
-    nothing = Results(empty.outline, empty.runs, empty.cells, empty.records.iloc[:0], {})
+    nothing = Results(empty.info, empty.runs, empty.cells, empty.records.iloc[:0], {})
     assert not list(each_figure(nothing))
 
 
@@ -178,7 +178,7 @@ def endless() -> list[Drawing]:
         *(made(name, name, ENDLESS[:3], seeds=3) for name in ("mnist", "fashion_mnist", "cifar10")),
         claims=claims,
     )
-    found = with_features(replace(found, outline=replace(found.outline, baseline=ENDLESS[0])))
+    found = with_features(replace(found, outline=replace(found.info, baseline=ENDLESS[0])))
     return list(each_figure(found))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from browser import BINARY, Browser, NoBrowserError
 from conftest import SMALL
-from synthetic import Truth, common, noise, write_run
+from kit.browser import BINARY, Browser, NoBrowserError
+from kit.synthetic import Truth, common, noise, write_run
 
 from lossbench import load_records
 from lossbench.plan.cells import plan

@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 from conftest import SMALL
 from kit.suites import TUNED
-from synthetic import Truth, analysed, noise, write_run
+from kit.synthetic import Truth, analysed, noise, write_run
 
 from lossbench.analysis.results import analyse
 from lossbench.core.errors import StoreError

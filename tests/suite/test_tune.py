@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import SMALL
 from kit.suites import RANGES, TUNED, VERIFIED
-from synthetic import noise
+from kit.synthetic import noise
 
 from lossbench import api
 from lossbench.core.errors import SuiteError
