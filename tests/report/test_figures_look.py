@@ -178,7 +178,7 @@ def endless() -> list[Drawing]:
         *(made(name, name, ENDLESS[:3], seeds=3) for name in ("mnist", "fashion_mnist", "cifar10")),
         claims=claims,
     )
-    found = with_features(replace(found, outline=replace(found.info, baseline=ENDLESS[0])))
+    found = with_features(replace(found, info=replace(found.info, baseline=ENDLESS[0])))
     return list(each_figure(found))
 
 
