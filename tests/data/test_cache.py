@@ -157,6 +157,7 @@ def test_prepared_data_lies_beside_the_data_or_where_that_cannot_be_written_in_t
     assert cache.place(plugin, {}, tmp_path / "shared").parent == tmp_path / "cache" / "lossbench" / "prepared"
 
 
+@pytest.mark.slow
 def test_a_set_larger_than_the_memory_it_may_use_is_prepared_and_read(tmp_path):
     """A process that may hold 1.2 GiB prepares and gathers from a set of 1.5 GiB."""
     (tmp_path / "datasets").mkdir()

@@ -46,6 +46,7 @@ def test_refining_through_the_engine_equals_training_in_one_go(finished):
     assert trained["digits"] == trained["alone"] and len(trained["alone"]) == 2
 
 
+@pytest.mark.slow
 def test_two_runs_on_one_folder_share_the_work_and_come_to_the_same_bits(finished, tmp_path):
     """One cell at a time in each of them: the bits do not depend on the number of jobs."""
     suite = write_suite(tmp_path, SUITE)

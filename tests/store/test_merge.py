@@ -318,6 +318,7 @@ def sharded(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_shards_merged_are_the_whole_run_to_the_bit_and_can_be_reported(sharded, lossbench, tmp_path):
     counts = [len(list((sharded / name / "cells").iterdir())) for name in ("s1", "s2", "whole")]
     assert counts == [3, 3, 6]

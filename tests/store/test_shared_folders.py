@@ -12,6 +12,8 @@ from lossbench import api
 from lossbench.report import write
 from lossbench.store.records import Store
 
+pytestmark = pytest.mark.slow  # two real runs at once
+
 TWO_SCALES = f"""{SMALL}
 [profile.short]
 all = {{ seeds = 3, losses = ["softmax", "center"] }}
