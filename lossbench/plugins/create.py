@@ -62,7 +62,7 @@ class _Steps:
         self.name = name
         self.own_begin, self.own_advance = getattr(loss, "begin", None), getattr(loss, "advance", None)
         self.begun, self.reminded, self.forwards = False, False, 0
-        loss.begin, loss.advance = self.begin, self.advance  # type: ignore[assignment]
+        loss.begin, loss.advance = self.begin, self.advance  # type: ignore[assignment]  # a module has no such field
         if self.own_advance:
             loss.register_forward_hook(self.count)
 

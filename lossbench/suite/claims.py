@@ -65,7 +65,7 @@ def twice(written: ClaimText) -> tuple[str, str] | None:
 def first_repeated(items: Sequence[Any]) -> Any:
     """The first item that occurs a second time; None if there is none."""
     seen: set[Any] = set()
-    return next((item for item in items if item in seen or seen.add(item)), None)  # type: ignore[func-returns-value]
+    return next((item for item in items if item in seen or seen.add(item)), None)  # type: ignore[func-returns-value]  # add is None
 
 
 def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:

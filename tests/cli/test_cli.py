@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import SMALL, command, write_loss
 from kit.commands import invoke
+from kit.terminal import on_terminal
 
 
 @pytest.fixture
@@ -208,26 +208,12 @@ def test_a_read_only_folder_is_one_sentence(here, suite, tmp_path):
 @pytest.mark.slow
 def test_a_terminal_gets_a_bar_and_the_running_cells(suite, tmp_path):
     suite.write_text(SMALL.replace("steps = 6", "steps = 300"))
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        command("run", suite, "--no-report"),
-        cwd=tmp_path,
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+    run = command("run", suite, "--no-report")
+    code, screen = on_terminal(
+        lambda terminal: subprocess.Popen(run, cwd=tmp_path, stdout=terminal, stderr=terminal, env=environment)
     )
-    os.close(slave)
-    screen = b""
-    while True:
-        try:
-            chunk = os.read(master, 4096)
-        except OSError:
-            break
-        if not chunk:
-            break
-        screen += chunk
-    os.close(master)
-    assert process.wait() == 0
+    assert code == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.decode())
     assert "4/4" in text
     assert re.search(r"digits  w_softmax  M=8 C=10 seed=\d  \d+ s", text)

@@ -6,7 +6,6 @@ import ast
 import contextlib
 import csv
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -16,6 +15,7 @@ from conftest import SMALL, command, write_loss
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.commands import invoke
+from kit.terminal import on_terminal
 
 from lossbench.core import plain
 from lossbench.report.blocks import Prose, Section, Table
@@ -207,17 +207,9 @@ def test_a_suite_without_control_characters_is_shown_as_it_is(lossbench, tmp_pat
 def test_a_terminal_is_not_steered_either(hostile):
     """Pipes are stripped of colours by others; a terminal gets what it is sent."""
     folder, _ = hostile
-    ours, theirs = os.openpty()
-    with subprocess.Popen(command("status", "hostile"), cwd=folder, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        sent = b""
-        try:
-            while part := os.read(ours, 4096):
-                sent += part
-        except OSError:  # the other end is closed
-            pass
-    os.close(ours)
-    assert process.returncode == 1
+    status = command("status", "hostile")
+    code, sent = on_terminal(lambda terminal: subprocess.Popen(status, cwd=folder, stdout=terminal, stderr=terminal))
+    assert code == 1
     assert b"\\x1b[2J\\x1b]0;owned\\x07" in sent
     without_styles = re.sub(rb"\x1b\[[0-9;]*m", b"", sent).replace(b"\r\n", b"\n")
     assert_plain(without_styles)

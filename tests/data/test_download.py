@@ -6,7 +6,6 @@ import fcntl
 import gzip
 import hashlib
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import time
 
 import pytest
 from kit.publisher import HASTE, publisher
+from kit.terminal import on_terminal
 from kit.tiny import BODY, Told, contents, offer, one_sentence, process, until
 
 from lossbench.core.errors import DataError
@@ -258,21 +258,12 @@ def test_a_process_that_was_killed_is_gone_on_from(server, plain, tmp_path):
 
 def test_a_terminal_gets_a_bar_with_bytes_speed_and_time_left(server, plain, tmp_path):
     server.always = "slow"
-    master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    running = process(plain, "data", "get", "tiny", "--data", tmp_path, stdout=slave, stderr=slave, env=environment)
-    os.close(slave)
-    screen = b""
-    while True:
-        try:
-            chunk = os.read(master, 4096)
-        except OSError:
-            break
-        if not chunk:
-            break
-        screen += chunk
-    os.close(master)
-    assert running.wait() == 0
+    get_tiny = ("data", "get", "tiny", "--data", tmp_path)
+    code, screen = on_terminal(
+        lambda terminal: process(plain, *get_tiny, stdout=terminal, stderr=terminal, env=environment)
+    )
+    assert code == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.decode())
     assert re.search(r"set/file.bin ━+.* \d+\.\d/976\.6 KiB +\d+(\.\d)? [kM]B/s 0:00:0\d", text), text
     assert "tiny is available" in text

@@ -29,15 +29,7 @@ class InterruptedHere(Exception):  # noqa: N818  # it is no error
     """Stands for a kill: it comes between two steps."""
 
 
-@pytest.mark.parametrize(
-    "loss", ["softmax", "center", "l_softmax", "a_softmax", "elasticface", "adaface", "curricularface"]
-)
-def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suite, registry, monkeypatch, loss):
-    text = SMALL.replace('"w_softmax"]', f'"{loss}"]' if loss != "softmax" else '"normface"]')
-    text = text.replace("steps = 6, batch = 16", "steps = 30, batch = 16, evaluations = 3")
-    cell = next(cell for cell in plan(read_suite(text)) if cell.loss.name == loss)
-    whole = train.run(cell, registry, data_folder())
-    partial = Checkpointer(tmp_path / "state.pt", cell.key, every=0)
+def stopped_after_17_steps(cell, registry, monkeypatch, partial) -> None:
     step = train.Batches.at
 
     def interrupted(batches, number):
@@ -48,8 +40,20 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
     with monkeypatch.context() as patched, pytest.raises(InterruptedHere):
         patched.setattr(train.Batches, "at", interrupted)
         train.run(cell, registry, data_folder(), checkpointer=partial)
+
+
+@pytest.mark.parametrize(
+    "loss", ["softmax", "center", "l_softmax", "a_softmax", "elasticface", "adaface", "curricularface"]
+)
+def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suite, registry, monkeypatch, loss):
+    text = SMALL.replace('"w_softmax"]', f'"{loss}"]' if loss != "softmax" else '"normface"]')
+    text = text.replace("steps = 6, batch = 16", "steps = 30, batch = 16, evaluations = 3")
+    cell = next(cell for cell in plan(read_suite(text)) if cell.loss.name == loss)
+    whole = train.run(cell, registry, data_folder())
+    partial = Checkpointer(tmp_path / "state.pt", cell.key, every=0)
+    stopped_after_17_steps(cell, registry, monkeypatch, partial)
     assert partial.read()["progress"]["done"] == 17
-    steps = []
+    steps, step = [], train.Batches.at
     monkeypatch.setattr(train.Batches, "at", lambda batches, number: steps.append(number) or step(batches, number))
     resumed = train.run(cell, registry, data_folder(), checkpointer=partial)
     assert steps == list(range(17, 30))
@@ -63,16 +67,7 @@ def kept(tmp_path, read_suite, registry, monkeypatch):
     """A cell of 30 steps that was stopped after 17, and where its state is."""
     cell = plan(read_suite(SMALL.replace("steps = 6", "steps = 30")))[0]
     partial = Checkpointer(tmp_path / "kept" / "state.pt", cell.key, every=0)
-    step = train.Batches.at
-
-    def interrupted(batches, number):
-        if number == 17:
-            raise InterruptedHere
-        return step(batches, number)
-
-    with monkeypatch.context() as patched, pytest.raises(InterruptedHere):
-        patched.setattr(train.Batches, "at", interrupted)
-        train.run(cell, registry, data_folder(), checkpointer=partial)
+    stopped_after_17_steps(cell, registry, monkeypatch, partial)
     return cell, partial
 
 
