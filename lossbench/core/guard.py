@@ -63,7 +63,7 @@ def end(process: subprocess.Popen[bytes], lifeline: int) -> None:
 def descendants(root: int) -> list[int]:
     """All processes below `root`, each after its parent."""
     children: dict[int, list[int]] = {}
-    for pid, parent in _processes():
+    for pid, parent in running_processes().items():
         children.setdefault(parent, []).append(pid)
     found: list[int] = []
     waiting = [root]
@@ -137,19 +137,19 @@ def signal_name(number: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
-def _processes() -> list[tuple[int, int]]:
-    """(pid, parent) of every process."""
+def running_processes() -> dict[int, int]:
+    """The parent of every process that has not ended (a zombie has)."""
     if not LINUX:
         listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False)
-        return [(int(pid), int(parent)) for pid, parent in map(str.split, listed.stdout.splitlines())]
-    found = []
+        return {int(pid): int(parent) for pid, parent in map(str.split, listed.stdout.splitlines())}
+    found = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  # called often; plain names are all that is needed
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):  # it ended meanwhile
                 stat = Path("/proc", name, "stat").read_bytes()
                 state, parent = stat[stat.rindex(b")") + 2 :].split()[:2]
                 if state not in (b"Z", b"X"):
-                    found.append((int(name), int(parent)))
+                    found[int(name)] = int(parent)
     return found
 
 

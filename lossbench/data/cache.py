@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from lossbench.core.errors import DataError
 from lossbench.core.files import content, is_folder, staged
+from lossbench.core.guard import running_processes
 from lossbench.data.dataset import Dataset, Images, Split
 from lossbench.data.readers.images import at_size
 from lossbench.plugins.registry import Plugin
@@ -113,9 +114,10 @@ def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, pro
 
 def _sweep(prepared: Path) -> None:
     """Delete what killed processes of this machine left incomplete."""
+    running = running_processes()
     for left in prepared.glob(f".*-{socket.gethostname()}-*-*"):
         pid = left.name.split("-")[-2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        if pid.isdigit() and int(pid) not in running:
             shutil.rmtree(left, ignore_errors=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -133,6 +134,15 @@ def test_a_kill_halfway_leaves_nothing_that_looks_whole(tmp_path, counted):
     found, _ = counted()
     assert len(found.train) == 30
     assert len(list((tmp_path / "prepared").iterdir())) == 1  # what the killed process left is gone
+
+
+def test_what_a_process_left_is_deleted_even_before_its_parent_has_reaped_it(tmp_path, counted):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # a zombie: ended, and still listed
+    (tmp_path / "prepared" / f".counted-0-0-{socket.gethostname()}-{ended.pid}-0").mkdir(parents=True)
+    counted()
+    ended.wait()
+    assert len(list((tmp_path / "prepared").iterdir())) == 1
 
 
 def test_a_folder_that_holds_its_own_prepared_data_is_not_prepared_again(tmp_path):
