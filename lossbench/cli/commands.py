@@ -87,6 +87,12 @@ def _together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
+def _known_keys(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from lossbench.suite.overrides import KEYS
+
+    return [f"{key}=" for key in KEYS if key.startswith(incomplete)]
+
+
 plugins_option = click.option(
     "--plugins", multiple=True, metavar="DIR", help="Also look for plugins in DIR/losses, DIR/backbones, DIR/datasets."
 )
@@ -103,6 +109,13 @@ _selection_options = _together(
         "--profile",
         metavar="NAME",
         help="Run the suite at another scale; 'none' for no profile [the first in 'auto' that can run here].",
+    ),
+    click.option(
+        "--set",
+        multiple=True,
+        metavar="KEY=VALUE",
+        shell_complete=_known_keys,
+        help="Override a key of the suite and its profile: schedule.steps=100, experiment.NAME.widths=[9].",
     ),
     click.option("--no-fetch", is_flag=True, help="Do not download missing datasets."),
     click.option("--data", metavar="DIR", help="The dataset folder [$LOSSBENCH_DATA, else the user's cache]."),

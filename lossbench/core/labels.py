@@ -35,13 +35,14 @@ def parse_label(text: str) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"'{part.strip()}' in '{text}' is not of the form option=value")
         if key in options:
             raise ValueError(f"option '{key}' is given twice in '{text}'")
-        options[key] = _plain_value(value)
+        options[key] = plain_value(value)
     return name, options
 
 
-def _plain_value(text: str) -> Any:
+def plain_value(text: str) -> Any:
+    """A value that was written as TOML, or as plain text; `(a b)` is a list."""
     if text.startswith("(") and text.endswith(")"):
-        return [_plain_value(item) for item in text[1:-1].split()]
+        return [plain_value(item) for item in text[1:-1].split()]
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -10,6 +10,7 @@ from lossbench.core.errors import SuiteError, nearest
 from lossbench.core.labels import parse_label
 from lossbench.core.model import SCORED, Cell, Spec
 from lossbench.plugins.registry import Registry
+from lossbench.suite.overrides import SetLike
 from lossbench.suite.reading import resolve
 
 
@@ -27,6 +28,7 @@ class Selection:
     seeds: Sequence[int] = ()
     shard: str | None = None  # "I/N"
     fetch: bool = True  # download missing datasets
+    set: SetLike = ()  # keys of the suite, {"schedule.steps": 100} or ["schedule.steps=100"]; they override the profile
 
     def has_dataset(self, dataset: Spec) -> bool:
         return _named(dataset, self.datasets)
