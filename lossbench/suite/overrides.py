@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 from lossbench.core.errors import SuiteError, nearest
 from lossbench.core.format import Schedule, Text, Timing
@@ -148,14 +148,18 @@ def _table(written: str) -> dict[str, Any]:
 Layers = Sequence[tuple[list[Any], Mapping[str, Any]]]  # the path of a table, and the table
 
 
-def layered(layers: Layers, here: Path) -> tuple[dict[str, Any], Callable[[Path], list[Any]]]:
-    """The tables laid over each other, and a function from a path inside the result to where it was written.
+class Origin(Protocol):
+    """The place where a path inside a merged table was written; with other paths, the last place that has any."""
 
-    What was not written anywhere, such as a missing key, belongs `here`.
-    """
+    def __call__(self, path: Path, *others: Path) -> list[Any]: ...
 
-    def origin(path: Path) -> list[Any]:
-        return [*next((place for place, table in reversed(layers) if _has(table, path)), here), *path]
+
+def layered(layers: Layers, here: Path) -> tuple[dict[str, Any], Origin]:
+    """The tables laid over each other, and where each key was written; a key that is missing belongs `here`."""
+
+    def origin(path: Path, *others: Path) -> list[Any]:
+        found = (place for place, table in reversed(layers) if any(_has(table, each) for each in (path, *others)))
+        return [*next(found, here), *path]
 
     merged: dict[str, Any] = reduce(lay_over, (table for _, table in layers), {})
     return merged, origin

@@ -20,7 +20,7 @@ from lossbench.plugins.registry import Kind, OptionError, Registry
 from lossbench.suite.claims import check_variants, each, first_repeated, meaning, relabelled, resolved, twice
 from lossbench.suite.explain import validate
 from lossbench.suite.format import MOST_CELLS, ExperimentText, Profile, SuiteFile, Tune
-from lossbench.suite.overrides import SET, Layers, Overrides, layered, where
+from lossbench.suite.overrides import SET, Layers, Origin, Overrides, layered, where
 from lossbench.suite.settings import tuned
 from lossbench.suite.tuning import with_trials
 
@@ -142,7 +142,7 @@ class _Reader:
         file: SuiteFile,
         registry: Registry,
         count_classes: CountClasses,
-        origin: Callable[[Sequence[Any]], list[Any]],
+        origin: Origin,
     ) -> None:
         self.source, self.file, self.registry, self.count_classes = source, file, registry, count_classes
         self.origin = origin  # of a path in the file: itself, or a key that was set
@@ -232,7 +232,7 @@ class _Reader:
                 raise self.fail(origin([key]), f"{repeated!r} is listed twice")
         if text.schedule.evaluations > text.schedule.steps:
             problem = f"must be at most 'steps', {text.schedule.steps}, got {text.schedule.evaluations}"
-            raise self.fail(origin(["schedule", "evaluations"]), problem)
+            raise self.fail(origin(["schedule", "evaluations"], ["schedule", "steps"]), problem)
         places = [origin(["losses", index]) for index in range(len(text.losses))]
         swept = [self.axes("loss", item, place) for item, place in zip(text.losses, places, strict=True)]
         self.check_size(text, [list(axes.values()) for _, axes in swept], origin([]))
@@ -293,7 +293,7 @@ class _Reader:
         self,
         text: ExperimentText,
         losses: Sequence[Spec],
-        origin: Callable[[Sequence[Any]], list[Any]],
+        origin: Origin,
         *,
         whole: bool,
     ) -> Iterator[PublishedText]:
@@ -320,7 +320,7 @@ class _Reader:
                 update={"values": {self.one_of(key, losses, place): table.values[key] for key in kept}}
             )
 
-    def tasks(self, text: ExperimentText, origin: Callable[[Sequence[Any]], list[Any]]) -> Iterator[tuple[int, Spec]]:
+    def tasks(self, text: ExperimentText, origin: Origin) -> Iterator[tuple[int, Spec]]:
         """(classes, dataset): once, or once per number in the experiment's `classes`."""
         name, written = self.named(text.dataset, origin(["dataset"]))
         written = self.with_task(name, written, text.task, origin)
@@ -340,9 +340,7 @@ class _Reader:
                 raise self.fail(origin(["classes", index]), problem)
             yield k, self.resolve("dataset", name, written | {"classes": k}, origin(["classes", index]))
 
-    def with_task(
-        self, name: str, written: dict[str, Any], task: str, origin: Callable[[Sequence[Any]], list[Any]]
-    ) -> dict[str, Any]:
+    def with_task(self, name: str, written: dict[str, Any], task: str, origin: Origin) -> dict[str, Any]:
         """The dataset's options with the experiment's task; a dataset without pairs cannot be verified."""
         try:
             option = self.registry.find("dataset", name).own.get("task")
