@@ -58,7 +58,7 @@ class ExperimentText(Text):
     """One grid of a suite: dataset × backbone × widths × losses × seeds."""
 
     name: Name
-    task: Task = Field("classification", description="verification: pairs of unseen classes, same class or not")
+    task: Task = Field("classification", description="verification, retrieval: of classes that were not trained on")
     dataset: str | NamedText
     backbone: str | NamedText
     widths: Annotated[list[Width], Field(min_length=1)]

@@ -321,19 +321,22 @@ class _Reader:
     def with_task(
         self, name: str, written: dict[str, Any], task: str, origin: Callable[[Sequence[Any]], list[Any]]
     ) -> dict[str, Any]:
-        """The dataset's options with the experiment's task; a dataset without pairs cannot be verified."""
+        """The dataset's options with the experiment's task; not every dataset has test classes that are unseen."""
         try:
             option = self.registry.find("dataset", name).own.get("task")
         except PluginError as error:
             raise self.fail(origin(["dataset"]), error) from error
         if "task" in written:
             raise self.fail(origin(["dataset", "task"]), "'task' is a key of the experiment, not of its dataset")
-        if option is None and task == "verification":
-            able = [n for n in self.registry.names("dataset") if "task" in self.registry.find("dataset", n).own]
-            raise self.fail(
-                origin(["task"]), f"dataset '{name}' does not support verification; these do: {', '.join(able)}"
-            )
+        if not self.supports(name, task):
+            able = [other for other in self.registry.names("dataset") if self.supports(other, task)]
+            raise self.fail(origin(["task"]), f"dataset '{name}' does not support {task}; these do: {', '.join(able)}")
         return written if option is None or option.default == task else written | {"task": task}
+
+    def supports(self, dataset: str, task: str) -> bool:
+        """Whether the option `task` of a dataset has that value; a dataset without the option is for classification."""
+        has_option = "task" in self.registry.find("dataset", dataset).own
+        return self.takes("dataset", dataset, "task", task) if has_option else task == "classification"
 
     def claims(self, by_name: Mapping[str, Experiment]) -> tuple[Claim, ...]:
         """The claims, with labels as the experiments write them; a claim that no cell can answer is an error."""

@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from lossbench.data.dataset import Dataset
 from lossbench.metrics import Evaluation, auc, eer, tar
 from lossbench.metrics._pairs import LEVEL, Bools, Estimate, Floats, labelled, operating_points
+from lossbench.metrics._search import directions
 from lossbench.metrics.tar import Rate
 from lossbench.tasks.task import Network, Task
 
@@ -95,8 +96,7 @@ TASK = Task(evaluate, headline=("tar@0.01", "eer", "auc"))
 def cosine_scores(features: ArrayLike, pairs: ArrayLike) -> Floats:
     """cos(x_i, x_j) (P,) of the pairs (i, j) of rows of `features` (N×M); a third column (the label) is ignored.
 
-    A feature of length 0 has no direction: its score is 0. Only the features of some pairs are held at once in float64,
-    each divided by its largest entry first, so that no square overflows or vanishes.
+    A feature of length 0 has no direction: its score is 0. Only the features of some pairs are held at once in float64.
     """
     rows, chosen = np.asarray(features), np.asarray(pairs)
     if rows.ndim != 2:
@@ -110,7 +110,7 @@ def cosine_scores(features: ArrayLike, pairs: ArrayLike) -> Floats:
     scores = np.empty(len(chosen))
     step = max(1, _CHUNK // max(1, rows.shape[1]))
     for start in range(0, len(chosen), step):
-        first, second = (_directions(rows[index]) for index in chosen[start : start + step].T)
+        first, second = (directions(rows[index]) for index in chosen[start : start + step].T)
         scores[start : start + step] = np.einsum("pm,pm->p", first, second)
     return scores.clip(-1, 1)  # rounding may leave the range of a cosine by an ulp
 
@@ -206,17 +206,6 @@ def verify(scores: ArrayLike, same: ArrayLike, folds: Folds, level: float = LEVE
         eer=eer.with_interval(values, labels, level),
         auc=auc.with_interval(values, labels, level),
     )
-
-
-def _directions(rows: NDArray[Any]) -> Floats:
-    """Rows of length 1, in float64; zero rows stay zero."""
-    wide = np.asarray(rows, dtype=np.float64)
-    if not np.isfinite(wide).all():
-        raise ValueError("features must be finite")
-    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
-    wide = wide / np.where(largest > 0, largest, 1.0)
-    length = np.sqrt(np.einsum("pm,pm->p", wide, wide))[:, None]
-    return np.asarray(wide / np.where(length > 0, length, 1.0))
 
 
 def _finite(value: Any) -> Any:

@@ -1,6 +1,8 @@
-"""Results against FC width and number of classes; verification and geometry at every point."""
+"""Results against FC width and number of classes; metrics of unseen classes and geometry at every point."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,7 @@ from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment
 from lossbench.tasks import TASKS
 
-VERIFICATION = {name: METRICS[name].title for name in TASKS["verification"].headline}
+RETRIEVED = ("queries", "gallery", "alone")  # the counts of a retrieval
 MOST_CLASSES = 10  # with a column of angles each
 
 
@@ -65,17 +67,6 @@ def _along(results: Results, axis: str, what: str) -> list[Block]:
 
 def verification(results: Results) -> Section:
     """Verification of pairs of unseen classes: the metrics that LFW papers report, with verdicts."""
-    found = {metric: compared(results, metric) for metric in VERIFICATION}
-
-    def write(row: Row) -> dict[str, str]:
-        shown = {"loss": row["loss"], "M": words.width(row)}
-        for metric, heading in VERIFICATION.items():
-            mine = found[metric].get(at(row))
-            pairs = results.pair_intervals.get((*at(row), metric))
-            shown[heading] = words.number(row[metric]) + (f" {words.interval(*pairs)}" if pairs else "")
-            shown[f"Δ {heading}"] = f"{words.difference(mine, unit=False)} {mine['verdict']}" if mine else words.DASH
-        return shown
-
     caption = (
         f"means over seeds in percent with 95 % intervals over pairs, and paired differences from "
         f"{results.info.baseline} with 95 % intervals over seeds. The interval over pairs is that of one network, "
@@ -83,9 +74,43 @@ def verification(results: Results) -> Section:
         "EER: error rate at which both errors are equal; AUC: area under the ROC curve. Accuracy, at the threshold of "
         "the other folds, is in the tables above."
     )
+    return Section("verification", "Verification", tuple(_of_task(results, "verification", lambda frame: caption)))
+
+
+def retrieval(results: Results) -> Section:
+    """Retrieval of images of unseen classes: the metrics of papers on metric learning, with verdicts."""
+
+    def caption(frame: pd.DataFrame) -> str:
+        mine = results.trained["experiment"] == frame["experiment"].iloc[0]
+        counts = [found for found in results.trained["counts"][mine] if found]
+        queries, gallery, alone = (words.span([found[key] for found in counts]) for key in RETRIEVED)
+        return (
+            f"means over seeds in percent, paired differences from {results.info.baseline} with 95 % intervals over "
+            f"seeds. {queries} test images are queries, each against the {gallery} other test images; {alone} images "
+            "without another of their class are no queries, but stay in the gallery. Recall@k: share of queries with "
+            "an image of their class among the k nearest by cosine; MAP@R and R-precision: over the R nearest, R being "
+            "the number of other images of the query's class."
+        )
+
+    return Section("retrieval", "Retrieval", tuple(_of_task(results, "retrieval", caption)))
+
+
+def _of_task(results: Results, task: str, caption: Callable[[pd.DataFrame], str]) -> list[Block]:
+    """The main metrics of a task and their differences from the baseline, one row per loss and point."""
+    titles = {name: METRICS[name].title for name in TASKS[task].headline}
+    found = {metric: compared(results, metric) for metric in titles}
+
+    def write(row: Row) -> dict[str, str]:
+        shown = {"loss": row["loss"], "M": words.width(row)}
+        for metric, heading in titles.items():
+            mine = found[metric].get(at(row))
+            pairs = results.pair_intervals.get((*at(row), metric))
+            shown[heading] = words.number(row[metric]) + (f" {words.interval(*pairs)}" if pairs else "")
+            shown[f"Δ {heading}"] = f"{words.difference(mine, unit=False)} {mine['verdict']}" if mine else words.DASH
+        return shown
+
     main = results.main
-    verified = main[main["task"] == "verification"] if len(main) else main
-    return Section("verification", "Verification", tuple(per_experiment(verified, write, caption, left=["loss"])))
+    return per_experiment(main[main["task"] == task] if len(main) else main, write, caption, left=["loss"])
 
 
 def geometry(results: Results) -> Section:
