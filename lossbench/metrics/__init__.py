@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lossbench.metrics._search import Retrieved
+    from lossbench.metrics._search import Identified, Retrieved
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
@@ -29,6 +29,7 @@ class Evaluation:
     scores: NDArray[np.float64] | None = None  # of a verification: the cosine of each tested pair
     same: NDArray[np.bool_] | None = None  # whether the two images of each tested pair are of one class
     retrieved: Retrieved | None = None  # of a retrieval: the results of its queries
+    identified: Identified | None = None  # of a verification: the results of identification, where it is possible
     counts: Mapping[str, int] = field(default_factory=dict)  # how many of what the task tested, and left out
     train: Evaluation | None = None  # of training images, at most `training.evaluation.TRAIN_SAMPLE`
 

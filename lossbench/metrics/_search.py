@@ -8,6 +8,21 @@ neighbours are ranked from 1 by falling cosine, equal cosines by their index. Of
     map_at_r      1/R · Σ over ranks r ≤ R of #{ranks ≤ r} / r      (Musgrave, Belongie & Lim, ECCV 2020)
 
 An image without another of its class has no relevant image: it is no query, but stays in the gallery of the others.
+
+Identification: of every class ("identity") with n ≥ 2 images the first ⌈n/2⌉ are enrolled, as one template
+
+    t = Σ x̂ / ‖Σ x̂‖  over the unit features x̂ of the enrolled images,
+
+and the others are probes; the score of a probe and an identity is the cosine of feature and template. Closed set: every
+probe is searched among all identities. Open set, as in IJB-C: the identities are dealt in turn to two galleries, and
+every probe is searched in both, so that it has a mate in one and none in the other. The image of an identity with a
+single one is searched in both without a mate. With threshold t, over the searches of both galleries,
+
+    TPIR(t) = share of mated searches whose highest score is that of the mate and at least t,
+    FPIR(t) = share of searches without a mate whose highest score is at least t.
+
+Images are in the order of the dataset and identities in that of their labels: nothing is drawn. Of equal scores, the
+first identity has the highest.
 """
 
 from __future__ import annotations
@@ -18,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lossbench.metrics._pairs import Floats, Ints
+from lossbench.metrics._pairs import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,6 +52,18 @@ class Retrieved:
     first: Ints  # (Q,)
     r_precision: Floats  # (Q,)
     map_at_r: Floats  # (Q,)
+
+
+@dataclass(frozen=True, eq=False)
+class Identified:
+    """The results of P probes in the closed set, and of S searches in the open set."""
+
+    identities: int  # that are enrolled
+    singles: int  # identities with one image, which are only searched for
+    rank: Ints  # (P,) of the probe's own identity among all, from 1
+    highest: Floats  # (S,) the highest score
+    mated: Bools  # (S,) whether the identity of the probe is in the gallery
+    right: Bools  # (S,) whether it is, and has the highest score
 
 
 def directions(rows: NDArray[Any]) -> Floats:
@@ -112,6 +139,43 @@ def _ranked(
         nearest = int(np.argmax(np.where(own == wanted[missed], line, -np.inf)))  # the lowest index of equal ones
         first[missed] = 1 + np.count_nonzero(line > line[nearest]) + np.count_nonzero(line[:nearest] == line[nearest])
     return first, found, summed
+
+
+def identify(features: NDArray[Any], labels: NDArray[np.int64], block: int = BLOCK) -> Identified | None:
+    """Search for the identities (N,) of the rows of `features` (N×M); None below two identities with two images."""
+    import torch  # here: as above
+
+    _, own, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    several = sizes > 1
+    if several.sum() < 2:
+        return None
+    order = np.argsort(own, kind="stable")
+    number = np.empty(len(own), dtype=np.int64)  # of each image within its identity, from 0
+    number[order] = np.arange(len(own)) - np.searchsorted(own[order], own[order])
+    unit = directions(features)
+    enrolled = several[own] & (number < (sizes[own] + 1) // 2)
+    templates = np.zeros((len(sizes), unit.shape[1]))
+    np.add.at(templates, own[enrolled], unit[enrolled])
+    gallery = torch.from_numpy(directions(templates[several])).float().T
+    side = np.arange(gallery.shape[1]) % 2
+    probes = np.flatnonzero(~enrolled)  # and the images of identities with one
+    mate = np.where(several, np.cumsum(several) - 1, -1)[own[probes]]  # their column of the gallery, or −1
+    ranks, searches = [], []
+    for start in range(0, len(probes), block):
+        mine = mate[start : start + block]
+        scores = (torch.from_numpy(unit[probes[start : start + block]]).float() @ gallery).numpy()
+        known = np.flatnonzero(mine >= 0)
+        score = scores[known, mine[known], None]
+        above = (scores[known] > score).sum(1)
+        earlier = (scores[known] == score) & (np.arange(scores.shape[1]) < mine[known, None])
+        ranks.append(1 + above + earlier.sum(1))
+        for part in (0, 1):
+            columns = np.flatnonzero(side == part)
+            best = columns[scores[:, columns].argmax(1)]
+            mated = (mine >= 0) & (side[mine] == part)
+            searches.append((scores[np.arange(len(mine)), best].astype(np.float64), mated, best == mine))
+    highest, mated, right = (np.concatenate(each) for each in zip(*searches, strict=True))
+    return Identified(int(several.sum()), int((~several).sum()), np.concatenate(ranks), highest, mated, right)
 
 
 def _falling(similar: NDArray[np.float32]) -> NDArray[np.uint32]:

@@ -1,6 +1,7 @@
 """Verification: whether two images of held-out classes are of the same class.
 
 The score of a pair is the cosine of its features; every fold uses the threshold that is best for all other folds.
+Identification is measured beside it, on all test images of the tested classes (`metrics._search`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from scipy import special
 from lossbench.data.dataset import Dataset
 from lossbench.metrics import Evaluation, auc, eer, tar
 from lossbench.metrics._pairs import LEVEL, Bools, Estimate, Floats, labelled, operating_points
-from lossbench.metrics._search import directions
+from lossbench.metrics._search import directions, identify
 from lossbench.metrics.tar import Rate
 from lossbench.tasks.task import Network, Task
 
@@ -75,17 +76,29 @@ def evaluate(network: Network, dataset: Dataset) -> PairEvaluation:
     """The cosine of every pair of test images, and whether it is on the right side of its fold's threshold."""
     assert dataset.pairs is not None and dataset.folds is not None
     features = network.features(dataset.test)
-    scores, same = cosine_scores(features.cpu().numpy(), dataset.pairs), dataset.pairs[:, 2].astype(bool)
+    rows = features.cpu().numpy()
+    scores, same = cosine_scores(rows, dataset.pairs), dataset.pairs[:, 2].astype(bool)
     folds = cross_validated(scores, same, dataset.folds, dataset.tested)
-    tested = np.isin(dataset.folds, folds.tested)
+    tested, labels = np.isin(dataset.folds, folds.tested), dataset.test.labels
+    unseen = np.ones(len(labels), dtype=bool)
+    if dataset.tested is not None:  # classes of other folds may have been trained on
+        unseen = np.isin(labels, labels[dataset.pairs[tested, :2]])
+    found = identify(rows[unseen], labels[unseen])
+    counts = {"same": int(same[tested].sum()), "different": int((~same[tested]).sum())}
+    if found is not None:
+        mated = int(found.mated.sum())
+        counts |= {"enrolled": found.identities, "single": found.singles, "probes": len(found.rank)}
+        counts |= {"mated": mated, "nonmated": len(found.mated) - mated}
     return PairEvaluation(
-        dataset.test.labels,
+        labels,
         features,
         network.weights,
         known=False,
         correct=folds.correct,
         scores=scores[tested],
         same=same[tested],
+        identified=found,
+        counts=counts,
         folds=folds,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,6 @@ from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment
 from lossbench.tasks import TASKS
 
-RETRIEVED = ("queries", "gallery", "alone")  # the counts of a retrieval
 MOST_CLASSES = 10  # with a column of angles each
 
 
@@ -72,16 +71,28 @@ def verification(results: Results) -> Section:
         "EER: error rate at which both errors are equal; AUC: area under the ROC curve. Accuracy, at the threshold of "
         "the other folds, is in the tables above."
     )
-    return Section("verification", "Verification", tuple(_of_task(results, "verification", lambda frame: caption)))
+    verified = _of_task(results, "verification", TASKS["verification"].headline, lambda frame: caption)
+
+    def identified(frame: pd.DataFrame) -> str:
+        enrolled, probes, single, foreign = _counted(results, frame, ("enrolled", "probes", "single", "nonmated"))
+        return (
+            f"identification on the same classes, means over seeds in percent. {enrolled} classes with two or more "
+            f"images are enrolled with the mean of the first half of their images; the other {probes} images are "
+            "probes. Rank-1: share of probes whose nearest class is their own. TPIR: share of probes that are accepted "
+            "and find their class in a gallery of half of the classes, at the given share of accepted probes whose "
+            f"class is not in the gallery (FPIR, {foreign} searches; {single} classes with one image are only searched "
+            "for)."
+        )
+
+    names = ("rank@1", "tpir@0.1", "tpir@0.01")
+    return Section("verification", "Verification", (*verified, *_of_task(results, "verification", names, identified)))
 
 
 def retrieval(results: Results) -> Section:
     """Retrieval of images of unseen classes: the metrics of papers on metric learning, with verdicts."""
 
     def caption(frame: pd.DataFrame) -> str:
-        mine = results.trained["experiment"] == frame["experiment"].iloc[0]
-        counts = [found for found in results.trained["counts"][mine] if found]
-        queries, gallery, alone = (words.span([found[key] for found in counts]) for key in RETRIEVED)
+        queries, gallery, alone = _counted(results, frame, ("queries", "gallery", "alone"))
         return (
             f"means over seeds in percent, paired differences from {results.info.baseline} with 95 % intervals over "
             f"seeds. {queries} test images are queries, each against the {gallery} other test images; {alone} images "
@@ -90,12 +101,21 @@ def retrieval(results: Results) -> Section:
             "the number of other images of the query's class."
         )
 
-    return Section("retrieval", "Retrieval", tuple(_of_task(results, "retrieval", caption)))
+    return Section(
+        "retrieval", "Retrieval", tuple(_of_task(results, "retrieval", TASKS["retrieval"].headline, caption))
+    )
 
 
-def _of_task(results: Results, task: str, caption: Callable[[pd.DataFrame], str]) -> list[Block]:
-    """The main metrics of a task and their differences from the baseline, one row per loss and point."""
-    titles = {name: METRICS[name].title for name in TASKS[task].headline}
+def _counted(results: Results, frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """What the records of an experiment counted under these names; a dash for none."""
+    mine = results.trained["experiment"] == frame["experiment"].iloc[0]
+    counts = list(results.trained["counts"][mine])
+    return [words.span([found[name] for found in counts if name in found]) for name in names]
+
+
+def _of_task(results: Results, task: str, names: Sequence[str], caption: Callable[[pd.DataFrame], str]) -> list[Block]:
+    """Metrics of a task and their differences from the baseline, one row per loss and point, where they were measured."""
+    titles = {name: METRICS[name].title for name in names}
     found = {metric: compared(results, metric) for metric in titles}
 
     def write(row: Row) -> dict[str, str]:
@@ -108,7 +128,9 @@ def _of_task(results: Results, task: str, caption: Callable[[pd.DataFrame], str]
         return shown
 
     main = results.main
-    return per_experiment(main[main["task"] == task] if len(main) else main, write, caption, left=["loss"])
+    if not len(main) or main[list(names)].isna().all(axis=None):
+        return []
+    return per_experiment(main[main["task"] == task], write, caption, left=["loss"])
 
 
 def geometry(results: Results) -> Section:
