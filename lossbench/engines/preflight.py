@@ -108,7 +108,7 @@ def probe(cells: list[Cell], registry: Registry, data: Path, begin: Begin) -> li
         if cell.device not in meters:
             meters[cell.device] = measure.PeakMemory(cell.device)
         state = build(cell, cell.loss, registry, dataset.in_shape)
-        batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
+        batches = Batches.of(cell, dataset)
         state.train()
         state.update(*batches.at(0))
         measure.synchronise(cell.device)

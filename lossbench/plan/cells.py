@@ -51,9 +51,9 @@ def _trial_cells(experiment: Experiment) -> Iterator[Cell]:
     if not experiment.trials:
         return
     settings = experiment.trials.settings.values()
-    schedule = experiment.schedule.model_copy(update={"evaluations": 0})
     for seed in experiment.trials.seeds:
         for point in _grid(experiment, seed, experiment.trials.tasks):
+            schedule = point.schedule.model_copy(update={"evaluations": 0})
             cell = replace(point, kind="trial", schedule=schedule, key="")
             if cell.warm:
                 yield cell.warm_cell()
@@ -65,16 +65,18 @@ def _trial_cells(experiment: Experiment) -> Iterator[Cell]:
 def _setting(experiment: Experiment, cell: Cell, loss: Spec) -> Setting | None:
     """The settings of a loss at a point: its defaults or, in a tuned experiment, those that the trials chose."""
     if experiment.settings is None:
-        return Setting(loss, experiment.schedule.lr)
+        return Setting(loss, {})
     return experiment.settings.get((Point({**cell.point, "experiment": experiment.tunes}), loss.label))
 
 
 def _with(cell: Cell, setting: Setting) -> Cell:
-    """The cell with another loss and learning rate; its warm start, which all losses share, keeps its own rate."""
-    if setting.lr == cell.schedule.lr:
+    """The cell with another loss and schedule; its warm start, which all losses share, keeps its own schedule."""
+    if not setting.schedule:
         return replace(cell, losses=(setting.loss,), key="")
-    warm = cell.warm and replace(cell.warm, lr=cell.schedule.lr)
-    schedule = cell.schedule.model_copy(update={"lr": setting.lr})
+    schedule = cell.schedule.changed(setting.schedule).over(cell.dataset.size)
+    own, ours = cell.schedule.recipe(), schedule.model_dump()
+    differs = {name: value for name, value in own.items() if value != ours[name]}
+    warm = cell.warm and replace(cell.warm, schedule=differs)
     return replace(cell, losses=(setting.loss,), schedule=schedule, warm=warm, key="")
 
 
@@ -102,7 +104,7 @@ def _grid(experiment: Experiment, seed: int, tasks: Sequence[tuple[int, Spec]]) 
                 classes=trained,
                 losses=experiment.losses[:1],
                 seed=seed,
-                schedule=experiment.schedule,
+                schedule=experiment.schedule.over(dataset.size),
                 warm=experiment.warm,
                 timing=None,
                 threads=experiment.threads,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lossbench.core import gpus
 from lossbench.core.errors import DataError, MissingDataError, SuiteError
-from lossbench.core.model import Cell, Spec, Suite
+from lossbench.core.model import Cell, Experiment, Spec, Suite
 from lossbench.data import data_folder, load_dataset
 from lossbench.data.download.supply import Download, Supply
 from lossbench.plan import choose
@@ -18,6 +18,7 @@ from lossbench.plan.cells import plan, training_steps, unique
 from lossbench.plan.selection import Selection, parse_shard, select, shard
 from lossbench.plugins.registry import Registry
 from lossbench.suite.reading import NO_PROFILE, check_profile, read_profiles
+from lossbench.suite.recipe import lengths
 from lossbench.suite.settings import tuned, tuned_experiments
 from lossbench.suite.source import Source, SuiteLike, open_suite
 
@@ -217,17 +218,18 @@ def with_data(
     examples: dict[str, int] = {}
 
     def pinned(tasks: tuple[tuple[int, Spec], ...]) -> tuple[tuple[int, Spec], ...]:
-        return tuple((classes, replace(dataset, source=version(dataset))) for classes, dataset in tasks)
+        return tuple((classes, found(dataset)) for classes, dataset in tasks)
 
-    def version(dataset: Spec) -> str:
+    def found(dataset: Spec) -> Spec:
         try:
-            found = load_dataset(dataset.name, data=folder, registry=registry, progress=progress, **dataset.options)
+            loaded = load_dataset(dataset.name, data=folder, registry=registry, progress=progress, **dataset.options)
         except MissingDataError:
             raise
         except DataError as error:
             raise SuiteError(f"{dataset.where}: {error}") from error
-        examples.setdefault(dataset.label, len(found.train))  # a trial has fewer under the same label
-        return found.version
+        size = len(loaded.train)
+        examples.setdefault(dataset.label, size)  # a trial has fewer under the same label
+        return replace(dataset, source=loaded.version, size=size)
 
     here, missing = [], {}
     for experiment in suite.experiments:
@@ -236,6 +238,7 @@ def with_data(
             if trials:
                 trials = replace(trials, tasks=pinned(trials.tasks))
             here.append(replace(experiment, tasks=tasks, trials=trials))
+            _check_lengths(here[-1])
         except MissingDataError as error:
             if experiment.name in coming:
                 here.append(experiment)
@@ -246,6 +249,14 @@ def with_data(
     if not here:
         raise DataError(next(iter(missing.values())).replace(DATA, str(folder)))
     return replace(suite, info=replace(suite.info, missing=missing, examples=examples), experiments=tuple(here))
+
+
+def _check_lengths(experiment: Experiment) -> None:
+    """Refuse epochs that come to too many or too few steps."""
+    warm = experiment.warm.steps if experiment.warm else 0
+    for _, dataset in (*experiment.tasks, *(experiment.trials.tasks if experiment.trials else ())):
+        for key, problem in lengths(experiment.schedule.over(dataset.size), warm):
+            raise SuiteError(f"experiment.{experiment.name}.schedule.{'.'.join(key)}: {problem}")
 
 
 def _shard(cells: list[Cell], written: str | None, suite: Suite, source: Source) -> list[Cell]:

@@ -20,11 +20,14 @@ from lossbench.plugins.registry import Kind, OptionError, Registry
 from lossbench.suite.claims import check_variants, each, first_repeated, meaning, relabelled, resolved, twice
 from lossbench.suite.explain import validate
 from lossbench.suite.format import MOST_CELLS, ExperimentText, Profile, SuiteFile, Tune
+from lossbench.suite.recipe import problems, versioned
 from lossbench.suite.settings import tuned
 from lossbench.suite.tuning import with_trials
 
 # The number of classes of a dataset.
 CountClasses = Callable[[Spec], int]
+INSTEAD = {"steps": "epochs", "epochs": "steps"}  # a key that another one replaces when a table is laid over
+DECAYS = ("shape", "every", "at")  # the keys that tell the forms of a decay apart
 NO_PROFILE = "none"  # `--profile none`: the suite without a profile, even if it has `auto`
 
 
@@ -208,9 +211,6 @@ class _Reader:
             given = getattr(text, key)
             if isinstance(given, list) and (repeated := first_repeated(given)) is not None:
                 raise self.fail(origin([key]), f"{repeated!r} is listed twice")
-        if text.schedule.evaluations > text.schedule.steps:
-            problem = f"must be at most 'steps', {text.schedule.steps}, got {text.schedule.evaluations}"
-            raise self.fail(origin(["schedule", "evaluations"]), problem)
         places = [origin(["losses", index]) for index in range(len(text.losses))]
         swept = [self.axes("loss", item, place) for item, place in zip(text.losses, places, strict=True)]
         self.check_size(text, [list(axes.values()) for _, axes in swept], origin([]))
@@ -237,15 +237,19 @@ class _Reader:
         if text.warm_start:
             place = origin(["warm_start", "loss"])
             warm = Warm(self.single("loss", text.warm_start.loss, place), text.warm_start.steps)
+        tasks = tuple(self.tasks(text, origin))
+        length = warm.steps if warm else 0
+        for path, problem in problems(text.schedule, classes=[count for count, _ in tasks], warm=length):
+            raise self.fail(origin(["schedule", *path]), problem)
         return Experiment(
             name=text.name,
             task=text.task,
-            tasks=tuple(self.tasks(text, origin)),
+            tasks=tasks,
             backbone=self.single("backbone", text.backbone, origin(["backbone"])),
             widths=tuple(text.widths),
             losses=tuple(losses),
             seeds=tuple(text.seeds if isinstance(text.seeds, list) else range(text.seeds)),
-            schedule=text.schedule,
+            schedule=versioned(text.schedule),
             warm=warm,
             timing=text.timing,
             published=tuple(self.published(text, losses, origin, whole=whole)),
@@ -434,7 +438,7 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     partial = {key: value for key, value in grid.items() if key != "required"}  # overrides are partial
     definitions["Experiment"] = partial
     for table in ("NamedText", "Schedule", "WarmStart"):
-        definitions[table].pop("required")  # an override need not repeat the rest
+        definitions[table].pop("required", None)  # an override need not repeat the rest
     named: tuple[tuple[str, Kind], ...] = (("dataset", "dataset"), ("backbone", "backbone"), ("losses", "loss"))
     for key, kind in named:
         partial["properties"][key]["description"] = f"a {kind}: {', '.join(registry.names(kind))}"
@@ -465,17 +469,27 @@ def _as_json(value: Any) -> Any:
 
 
 def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are merged key by key, other values replaced; a table with another `name` is replaced as a whole."""
-    merged = dict(below)
+    """Tables are merged key by key, other values replaced.
+
+    A table with another `name`, and a decay of another form, is replaced as a whole; `epochs` replace `steps`.
+    """
+    merged = {key: value for key, value in below.items() if INSTEAD.get(key) not in above}
     for key, value in above.items():
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, str):
-            old = {"name": old}
-        if isinstance(value, dict) and isinstance(old, dict) and value.get("name") in (None, old.get("name")):
+            old = {"shape" if key == "decay" else "name": old}
+        if isinstance(value, dict) and isinstance(old, dict) and _same_form(key, value, old):
             merged[key] = _lay_over(old, value)
         else:
             merged[key] = value
     return merged
+
+
+def _same_form(key: str, above: Mapping[str, Any], below: Mapping[str, Any]) -> bool:
+    """Whether a table changes keys of the one below it, rather than replaces it."""
+    if key == "decay":
+        return all(form in below for form in DECAYS if form in above)
+    return above.get("name") in (None, below.get("name"))
 
 
 def _where(source: str, path: Sequence[Any]) -> str:

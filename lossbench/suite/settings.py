@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lossbench.core.format import Schedule
 from lossbench.core.model import Cell, Experiment, LossAt, Setting
 
 SUFFIX = "-tuned"
@@ -24,6 +25,7 @@ class Trial:
 
     number: int
     setting: Setting
+    schedule: Schedule  # with the keys that the setting changes
     accuracies: list[float] = field(default_factory=list)  # percent, of the seeds that finished
     lost: int = 0  # seeds that failed and would fail again
     disturbed: int = 0  # seeds ended by the environment: killed, out of memory or time, disk full
@@ -43,14 +45,17 @@ class Trial:
 def tried(cells: Sequence[Cell], records: Records) -> dict[LossAt, list[Trial]]:
     """The trials of every loss at every point, by trial number."""
     # A trial of a verification has fewer classes than the point it belongs to, so dataset and width find the point.
-    points = {(cell.experiment, cell.dataset.label, cell.width): cell.point for cell in cells if cell.kind == "train"}
+    points = {(cell.experiment, cell.dataset.label, cell.width): cell for cell in cells if cell.kind == "train"}
     found: dict[LossAt, dict[int, Trial]] = {}
     for cell in cells:
         if cell.trial is None:
             continue
-        point = points[cell.experiment, cell.dataset.label, cell.width]
-        mine = found.setdefault((point, cell.loss.label), {})
-        trial = mine.setdefault(cell.trial, Trial(cell.trial, Setting(cell.loss, cell.schedule.lr)))
+        default = points[cell.experiment, cell.dataset.label, cell.width]
+        mine = found.setdefault((default.point, cell.loss.label), {})
+        if cell.trial not in mine:
+            setting = Setting(cell.loss, _changed(cell.schedule, default.schedule))
+            mine[cell.trial] = Trial(cell.trial, setting, cell.schedule)
+        trial = mine[cell.trial]
         record = records.get(cell.key)
         if record is None:
             trial.missing += 1
@@ -61,6 +66,13 @@ def tried(cells: Sequence[Cell], records: Records) -> dict[LossAt, list[Trial]]:
         else:
             trial.lost += 1
     return {place: [mine[number] for number in sorted(mine)] for place, mine in found.items()}
+
+
+def _changed(schedule: Schedule, default: Schedule) -> dict[str, Any]:
+    """The keys that a trial changes. It may have fewer steps, as some images are held out, and evaluates only once."""
+    left = {"steps", "epochs", "evaluations"}
+    before = default.model_dump()
+    return {key: value for key, value in schedule.model_dump(exclude=left).items() if value != before[key]}
 
 
 def complete(trials: Sequence[Trial]) -> bool:

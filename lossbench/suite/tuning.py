@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
+from lossbench.core.format import Schedule
 from lossbench.core.labels import parse_label
-from lossbench.core.model import Budget, Experiment, Spec, Trials
-from lossbench.plugins.ranges import Range, RangeError, Space, rising
+from lossbench.core.model import Budget, Experiment, Setting, Spec, Trials
+from lossbench.plugins.ranges import Choices, Range, RangeError, Space, read
 from lossbench.plugins.registry import Registry
+from lossbench.suite.explain import validate
 from lossbench.suite.format import MOST_CELLS, ChoicesText, Tune
+from lossbench.suite.recipe import problems, versioned
 from lossbench.suite.settings import SUFFIX
 from lossbench.suite.trials import settings
 
 Path = Sequence[Any]
+FIXED = ("steps", "epochs", "evaluations", "timm")  # keys of the schedule that are the same for every trial
+RATES = ("lr", "weight_decay", "clip", "loss_lr")
 
 
 class Names(Protocol):
@@ -44,10 +50,7 @@ def with_trials(
 
     `known` are the names of all experiments; `whole` is false if a profile may skip experiments or losses of [tune].
     """
-    try:
-        lr = Range(*rising(*tune.lr), logarithmic=True) if tune.lr else None
-    except ValueError as error:
-        raise names.fail(origin(["lr"]), error) from error
+    keys = _schedule(tune, names, origin)
     for index, name in enumerate(tune.experiments or ()):
         if name not in known:
             problem = f"no such experiment '{name}'; {nearest(name, known)}"
@@ -73,23 +76,71 @@ def with_trials(
         for spec in each.losses:
             space = _space(spec, stated, names)
             told[spec.label] = {name: str(axis) for name, axis in space.items()}
-            by_label[spec.label] = settings(spec, space, each.schedule.lr, lr, tune.trials)
+            chosen_settings = settings(spec, space, each.schedule, keys, tune.trials)
+            by_label[spec.label] = tuple(_usable(each, setting, names, origin) for setting in chosen_settings)
         place = origin(["validation"])
         tasks = tuple(_held_out(each, dataset, tune.validation, place, names) for _, dataset in each.tasks)
         found[each.name] = replace(each, trials=Trials(by_label, tasks, each.seeds[: tune.seeds]))
     if not found:  # a profile skips them all
         return tuple(experiments), None
-    if not lr and not any(told.values()):
-        raise names.fail(origin([]), "nothing to tune: no loss declares RANGES; add 'lr' or 'ranges'")
+    if not keys and not any(told.values()):
+        raise names.fail(origin([]), "nothing to tune: no loss declares RANGES; add 'lr', 'schedule' or 'ranges'")
     budget = Budget(
         trials=tune.trials,
         seeds=tune.seeds,
         validation=tune.validation,
-        lr=str(lr) if lr else "",
+        schedule={key: _in_words(key, axis) for key, axis in keys.items()},
         ranges=told,
         experiments={name: name + SUFFIX for name in found},
     )
     return tuple(found.get(each.name, each) for each in experiments), budget
+
+
+def _schedule(tune: Tune, names: Names, origin: Callable[[Path], Path]) -> Space:
+    """The keys of the schedule that are tuned, in the same ranges for every loss."""
+    if tune.lr and "lr" in tune.schedule:
+        raise names.fail(origin(["lr"]), "the learning rate is also in 'schedule'; give its range in one place")
+    parsers = {key: partial(_value, key) for key in Schedule.model_fields if key not in FIXED}
+    found: dict[str, Range | Choices] = {}
+    for place, written in (([], {"lr": tune.lr} if tune.lr else {}), (["schedule"], tune.schedule)):
+        try:
+            found |= read({key: _as_written(value) for key, value in written.items()}, parsers)
+        except RangeError as error:
+            raise names.fail(origin([*place, *([error.option] if error.option else [])]), error) from error
+    return {key: _rate(axis) if key in RATES else axis for key, axis in found.items()}
+
+
+def _value(key: str, value: Any) -> Any:
+    """A value of a key of the schedule, as plain data; ValueError says what is wrong."""
+    try:
+        return validate(Schedule, {key: value}, lambda _: "").model_dump()[key]
+    except SuiteError as error:
+        raise ValueError(str(error).removeprefix(": ")) from error
+
+
+def _in_words(key: str, axis: Range | Choices) -> str:
+    if isinstance(axis, Range):
+        return str(axis)
+    return str(Choices(tuple(Schedule.model_validate({key: value}).in_words(key) for value in axis.values)))
+
+
+def _rate(axis: Range | Choices) -> Range | Choices:
+    """Rates are sampled on a logarithmic scale, in whatever range."""
+    return replace(axis, logarithmic=True) if isinstance(axis, Range) and axis.low > 0 else axis
+
+
+def _usable(each: Experiment, setting: Setting, names: Names, origin: Callable[[Path], Path]) -> Setting:
+    """A setting with the version of its optimizer, if it changes that; refused if its keys do not go together."""
+    if not setting.schedule:
+        return setting
+    schedule = each.schedule.changed({**setting.schedule, "timm": None})
+    warm = each.warm.steps if each.warm else 0
+    for key, problem in problems(schedule, classes=[count for count, _ in each.tasks], warm=warm):
+        values = ", ".join(f"{name} = {value}" for name, value in setting.schedule.items())
+        raise names.fail(origin(["schedule"]), f"with {values}: {'.'.join(key)}: {problem}")
+    version = versioned(schedule).timm
+    changed = {} if version == each.schedule.timm else {"timm": version}
+    return setting._replace(schedule={**setting.schedule, **changed})
 
 
 def _stated(

@@ -30,6 +30,7 @@ from lossbench.training.state import TrainState, build
 from lossbench.training.timing import time_losses
 
 COLD = "cold classifier"  # the flag of a cell whose warm start had no class weights that fit its loss
+SMALL_CLASSES = "small classes"  # the flag of a cell whose balanced batches repeat examples of a class
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def run(
     state = build(cell, cell.loss, registry, dataset.in_shape)
     environment = measure.environment(cell.threads, cell.device)
     cold = _refine(state, warm_start) if warm_start is not None else None
-    batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
+    batches = Batches.of(cell, dataset)
     started = time.perf_counter()
     try:
         progress = train(state, batches, cell, dataset, checkpointer)
@@ -76,7 +77,11 @@ def run(
             bytes=measure.ledger(state.backbone, state.loss, state.optimizer, state.class_weights),
             environment=environment,
             digest=measure.parameter_digest(state.backbone, state.loss),
-            flags=(*progress.flags, *([COLD] if cold else [])),
+            flags=(
+                *progress.flags,
+                *([COLD] if cold else []),
+                *([SMALL_CLASSES] if batches.small_classes else []),
+            ),
         )
         checkpoint = as_bytes(state.checkpoint()) if cell.kind == "warm" else None
         correct = None
