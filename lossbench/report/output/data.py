@@ -60,7 +60,12 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
         "comparisons": results.comparisons.to_dict("records"),
         "claims": results.claims.to_dict("records"),
         "published": results.published.to_dict("records"),
-        "tuning": info.tuning and {**vars(info.tuning), "losses": results.tuning.to_dict("records")},
+        "tuning": info.tuning
+        and {
+            "lr": info.tuning.schedule.get("lr", ""),
+            **vars(info.tuning),
+            "losses": results.tuning.to_dict("records"),
+        },
         "ranks": ranking
         and {
             "datasets": ranking.table.datasets,
