@@ -24,6 +24,8 @@ Steps = Annotated[int, Field(ge=1, le=10**8)]
 Batch = Annotated[int, Field(ge=1, le=10**6)]
 Rate = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]  # a learning rate
 WeightDecay = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+Epochs = Annotated[float, Field(gt=0, le=10**6, allow_inf_nan=False)]
 NonNegative = Annotated[int, Field(ge=0, le=10**9)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Width = Positive | Literal["min"]
@@ -108,13 +110,8 @@ DecayTable = Annotated[
     Annotated[Decay, Tag("every")] | Annotated[Milestones, Tag("at")] | Annotated[Annealing, Tag("shape")],
     Discriminator(_decay_form),
 ]
-DecayText = Annotated[
-    DecayTable | None,
-    BeforeValidator(
-        _decay_table,
-        json_schema_input_type=Literal["constant", "cosine", "linear", "poly"] | Decay | Milestones | Annealing,
-    ),
-]
+AnyDecay = Literal["constant", "cosine", "linear", "poly"] | Decay | Milestones | Annealing  # as it may be written
+DecayText = Annotated[DecayTable | None, BeforeValidator(_decay_table, json_schema_input_type=AnyDecay)]
 
 
 def _optimizer_label(written: Any) -> Any:
@@ -140,13 +137,11 @@ class Schedule(Text):
     """The recipe: how one cell is trained."""
 
     steps: Steps = Field(0, description="optimizer steps; this or `epochs`")  # 0: the size of the data is not known yet
-    epochs: Annotated[float, Field(gt=0, le=10**6, allow_inf_nan=False)] | None = Field(
-        None, description="passes over the training examples, instead of `steps`"
-    )
+    epochs: Epochs | None = Field(None, description="passes over the training examples, instead of `steps`")
     batch: Batch = 64
     optimizer: OptimizerText = Field("sgd", description="sgd, or any of timm's; a table gives its options")
     lr: Rate = 0.01
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    momentum: Momentum = 0.9
     weight_decay: WeightDecay = 5e-4
     decay: DecayText = Field(None, description="how the learning rate falls; default: constant")
     warmup: NonNegative = Field(0, description="steps over which the learning rate rises linearly to lr")
@@ -214,8 +209,21 @@ class Protocol(Text):
     steps: Positive | None = Field(None, description="optimizer steps, including those of a warm start")
     batch: Positive | None = None
     lr: Rate | None = None
-    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
+    momentum: Momentum | None = None
     weight_decay: WeightDecay | None = None
+    epochs: Epochs | None = Field(None, description="passes over the training examples, instead of `steps`")
+    optimizer: OptimizerText | None = Field(None, description="name[option=value], or a table; all options count")
+    decay: Annotated[
+        Literal["constant"] | DecayTable | None,
+        BeforeValidator(
+            lambda written: written if written == "constant" else _decay_table(written), json_schema_input_type=AnyDecay
+        ),
+    ] = Field(None, description="as in a schedule")
+    warmup: NonNegative | None = None
+    clip: Rate | None = None
+    loss_lr: Rate | None = None
+    decay_norms: bool | None = None
+    per_class: Batch | None = None
     augment: list[str] | None = None
     other: list[str] = Field(default=[], description="differences that no key can state, in words")
 

@@ -20,6 +20,7 @@ from lossbench.core.errors import PluginError
 from lossbench.core.model import GEOMETRY, Cell, Record
 from lossbench.data import Dataset, load_dataset
 from lossbench.plugins.metrics import METRICS
+from lossbench.plugins.optimizers import timm_version
 from lossbench.plugins.registry import Registry
 from lossbench.training import measure
 from lossbench.training.batches import Batches
@@ -127,6 +128,9 @@ def check_unchanged(cell: Cell, registry: Registry) -> None:
                 f"{registry.find(kind, spec.name).path}: it, a module or library that it imports, or a file that it "
                 "names has changed since this run was planned; run the same command again"
             )
+    if cell.schedule.timm not in (None, version := timm_version(cell.schedule.optimizer)):
+        planned = f"optimizer '{cell.schedule.optimizer}': planned with timm {cell.schedule.timm}"
+        raise PluginError(f"{planned}, but this is timm {version}; run the same command again")
 
 
 def _dataset(cell: Cell, registry: Registry, data: Path) -> Dataset:
