@@ -107,6 +107,7 @@ def run(
     backbones: Sequence[str] = (),
     widths: Sequence[int] = (),
     seeds: Sequence[int] = (),
+    at: Mapping[str, Sequence[Any]] | None = None,
     shard: str | None = None,
     data: str | os.PathLike[str] | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
@@ -136,6 +137,7 @@ def run(
         suite       a path, the name of a built-in suite, or a dict with the keys of a suite file
         profile     another scale of the suite; "none" for no profile (default: the first of its `auto` that can run)
         losses, datasets, backbones, widths, seeds      only these; losses as `name` or `name[option=value]`
+        at          only these values of axes, as in {"steps": [300]}
         shard       "I/N": only shard I of N, balanced by training steps; writes no report
         data        the folder with the datasets (default: $LOSSBENCH_DATA, else the user's cache)
         plugins     folders with losses/, backbones/ or datasets/
@@ -168,7 +170,7 @@ def run(
     said = _FirstLine(notify, on_prepare)
     planned = job.prepare(
         suite,
-        Selection(profile, data, plugins, losses, datasets, backbones, widths, seeds, shard, fetch),
+        Selection(profile, data, plugins, losses, datasets, backbones, widths, seeds, at or {}, shard, fetch),
         gpu=chosen.gpu,
         get=partial(_get, notify, on_fetch),
         on_choice=said.choice,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lossbench.core import gpus
 from lossbench.core.errors import DataError, MissingDataError, SuiteError
-from lossbench.core.model import Cell, Experiment, Spec, Suite
+from lossbench.core.model import Cell, DataAt, Experiment, Spec, Suite
 from lossbench.data import data_folder, load_dataset
 from lossbench.data.download.supply import Download, Supply
 from lossbench.plan import choose
@@ -169,7 +169,7 @@ def _lacking(suite: Suite, supply: Supply, selection: Selection) -> dict[str, tu
     """For each selected experiment that needs files: the datasets that are missing."""
     found: dict[str, tuple[str, ...]] = {}
     for experiment in suite.experiments:
-        datasets = [dataset for _, dataset in experiment.tasks]
+        datasets = [data.dataset for data in experiment.datasets]
         if not any(map(selection.has_dataset, datasets)):
             continue
         lacks = [supply.lacking(dataset.name, dataset.options) for dataset in datasets]
@@ -217,8 +217,8 @@ def with_data(
     """
     examples: dict[str, int] = {}
 
-    def pinned(tasks: tuple[tuple[int, Spec], ...]) -> tuple[tuple[int, Spec], ...]:
-        return tuple((classes, found(dataset)) for classes, dataset in tasks)
+    def pinned(datasets: tuple[DataAt, ...]) -> tuple[DataAt, ...]:
+        return tuple(data._replace(dataset=found(data.dataset)) for data in datasets)
 
     def found(dataset: Spec) -> Spec:
         try:
@@ -234,10 +234,10 @@ def with_data(
     here, missing = [], {}
     for experiment in suite.experiments:
         try:
-            tasks, trials = pinned(experiment.tasks), experiment.trials
+            datasets, trials = pinned(experiment.datasets), experiment.trials
             if trials:
-                trials = replace(trials, tasks=pinned(trials.tasks))
-            here.append(replace(experiment, tasks=tasks, trials=trials))
+                trials = replace(trials, datasets=pinned(trials.datasets))
+            here.append(replace(experiment, datasets=datasets, trials=trials))
             _check_lengths(here[-1])
         except MissingDataError as error:
             if experiment.name in coming:
@@ -253,10 +253,15 @@ def with_data(
 
 def _check_lengths(experiment: Experiment) -> None:
     """Refuse epochs that come to too many or too few steps."""
-    warm = experiment.warm.steps if experiment.warm else 0
-    for _, dataset in (*experiment.tasks, *(experiment.trials.tasks if experiment.trials else ())):
-        for key, problem in lengths(experiment.schedule.over(dataset.size), warm):
-            raise SuiteError(f"experiment.{experiment.name}.schedule.{'.'.join(key)}: {problem}")
+    warm, trials = experiment.warm.steps if experiment.warm else 0, experiment.trials
+    schedules = [schedule for schedule, _ in experiment.schedules if schedule.epochs]
+    if trials:
+        changes = [setting.schedule for mine in trials.settings.values() for setting in mine]
+        schedules += [schedule.changed(change) for schedule in schedules for change in changes if "batch" in change]
+    for data in (*experiment.datasets, *(trials.datasets if trials else ())):
+        for schedule in schedules:
+            for key, problem in lengths(schedule.over(data.dataset.size), warm):
+                raise SuiteError(f"experiment.{experiment.name}.schedule.{'.'.join(key)}: {problem}")
 
 
 def _shard(cells: list[Cell], written: str | None, suite: Suite, source: Source) -> list[Cell]:

@@ -36,8 +36,7 @@ class Optimizer:
     @property
     def options(self) -> list[str]:
         """The names of its options."""
-        others = (*SCHEDULE, *INTERNAL, *(["momentum"] if self.momentum else []))
-        return [name for name in _arguments(*self.place) if name not in others]
+        return [name for name in _arguments(*self.place) if name not in (*SCHEDULE, *INTERNAL)]
 
 
 def find(name: str) -> Optimizer:

@@ -61,10 +61,13 @@ def _optimizer(schedule: Schedule) -> Iterator[Problem]:
         yield ["optimizer"], str(error)
         return
     for option in options:
-        if option in (*optimizers.SCHEDULE, "momentum") and option not in found.options:
+        if option in optimizers.SCHEDULE:
             yield ["optimizer"], f"'{option}' is a key of the schedule, not an option of '{name}'"
         elif option not in found.options:
             yield ["optimizer"], f"unknown option '{option}' of optimizer '{name}'; {nearest(option, found.options)}"
-    if "momentum" in schedule.model_fields_set and not found.momentum:
-        hint = f"use its option 'betas': {{ name = \"{name}\", betas = [0.9, 0.999] }}"
-        yield ["momentum"], f"optimizer '{name}' has none; {hint if 'betas' in found.options else 'remove the key'}"
+    if "momentum" in schedule.model_fields_set:
+        if not found.momentum:
+            hint = 'remove it, or make it an option of an optimizer that has one: { name = "sgd", momentum = 0.9 }'
+            yield ["momentum"], f"optimizer '{name}' has no momentum; {hint}"
+        elif "momentum" in options:
+            yield ["momentum"], f"is also an option of '{name}'; give it in one place"

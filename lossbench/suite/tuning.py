@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.core.format import Schedule
 from lossbench.core.labels import parse_label
-from lossbench.core.model import Budget, Experiment, Setting, Spec, Trials
+from lossbench.core.model import Budget, DataAt, Experiment, Setting, Spec, Trials
+from lossbench.core.values import frozen
 from lossbench.plugins.ranges import Choices, Range, RangeError, Space, read
 from lossbench.plugins.registry import Registry
 from lossbench.suite.explain import validate
@@ -66,8 +67,13 @@ def with_trials(
         if tune.seeds > len(each.seeds):
             problem = f"experiment '{each.name}' has only {len(each.seeds)} seeds, got {tune.seeds}"
             raise names.fail(origin(["seeds"]), problem)
+        for key in keys:
+            if len({frozen(schedule.model_dump()[key]) for schedule, _ in each.schedules}) > 1:
+                problem = f"experiment '{each.name}' sweeps '{key}'; sweep it or tune it"
+                raise names.fail(origin(["lr"] if key == "lr" and tune.lr else ["schedule", key]), problem)
         grid = {"trials": tune.trials, "losses": len(each.losses), "widths": len(each.widths)}
-        grid |= {"classes": len(each.tasks), "seeds": tune.seeds}
+        several = {"datasets": each.datasets, "backbones": each.backbones, "schedules": each.schedules}
+        grid |= {name: len(choices) for name, choices in several.items() if len(choices) > 1} | {"seeds": tune.seeds}
         if (total := math.prod(grid.values())) > MOST_CELLS:
             product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
             problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the limit is {MOST_CELLS:,}"
@@ -76,11 +82,11 @@ def with_trials(
         for spec in each.losses:
             space = _space(spec, stated, names)
             told[spec.label] = {name: str(axis) for name, axis in space.items()}
-            chosen_settings = settings(spec, space, each.schedule, keys, tune.trials)
-            by_label[spec.label] = tuple(_usable(each, setting, names, origin) for setting in chosen_settings)
+            drawn = settings(spec, space, each.schedules[0].schedule, keys, tune.trials)
+            by_label[spec.label] = tuple(_usable(each, setting, names, origin) for setting in drawn)
         place = origin(["validation"])
-        tasks = tuple(_held_out(each, dataset, tune.validation, place, names) for _, dataset in each.tasks)
-        found[each.name] = replace(each, trials=Trials(by_label, tasks, each.seeds[: tune.seeds]))
+        datasets = tuple(_held_out(each, data, tune.validation, place, names) for data in each.datasets)
+        found[each.name] = replace(each, trials=Trials(by_label, datasets, each.seeds[: tune.seeds]))
     if not found:  # a profile skips them all
         return tuple(experiments), None
     if not keys and not any(told.values()):
@@ -131,16 +137,15 @@ def _rate(axis: Range | Choices) -> Range | Choices:
 
 def _usable(each: Experiment, setting: Setting, names: Names, origin: Callable[[Path], Path]) -> Setting:
     """A setting with the version of its optimizer, if it changes that; refused if its keys do not go together."""
-    if not setting.schedule:
+    warm, classes = each.warm.steps if each.warm else 0, [data.classes for data in each.datasets]
+    for schedule in (schedule for schedule, _ in each.schedules if setting.schedule):
+        for key, problem in problems(schedule.changed({**setting.schedule, "timm": None}), classes=classes, warm=warm):
+            values = ", ".join(f"{name} = {value}" for name, value in setting.schedule.items())
+            raise names.fail(origin(["schedule"]), f"with {values}: {'.'.join(key)}: {problem}")
+    if "optimizer" not in setting.schedule:
         return setting
-    schedule = each.schedule.changed({**setting.schedule, "timm": None})
-    warm = each.warm.steps if each.warm else 0
-    for key, problem in problems(schedule, classes=[count for count, _ in each.tasks], warm=warm):
-        values = ", ".join(f"{name} = {value}" for name, value in setting.schedule.items())
-        raise names.fail(origin(["schedule"]), f"with {values}: {'.'.join(key)}: {problem}")
-    version = versioned(schedule).timm
-    changed = {} if version == each.schedule.timm else {"timm": version}
-    return setting._replace(schedule={**setting.schedule, **changed})
+    version = versioned(each.schedules[0].schedule.changed(setting.schedule)).timm
+    return setting._replace(schedule={**setting.schedule, "timm": version})
 
 
 def _stated(
@@ -178,8 +183,9 @@ def _space(spec: Spec, stated: Mapping[str, Space], names: Names) -> Space:
     return {name: axis for name, axis in {**declared, **stated.get(spec.name, {})}.items() if name not in fixed}
 
 
-def _held_out(each: Experiment, dataset: Spec, share: float, path: Path, names: Names) -> tuple[int, Spec]:
-    """A task scored on part of its training images instead of the test set, under the label of its point."""
+def _held_out(each: Experiment, data: DataAt, share: float, path: Path, names: Names) -> DataAt:
+    """A dataset scored on part of its training images instead of the test set, under the label of its point."""
+    dataset = data.dataset
     if dataset.options.get("validation") is not None:
         problem = f"experiment '{each.name}' already holds images out ('validation' of its dataset); remove that"
         raise names.fail(path, problem)
@@ -188,6 +194,6 @@ def _held_out(each: Experiment, dataset: Spec, share: float, path: Path, names: 
         raise names.fail(path, problem)
     held_out = replace(dataset, options={**dataset.options, "validation": share}, where=names.where(path))
     try:
-        return names.count_classes(held_out), held_out
+        return data._replace(classes=names.count_classes(held_out), dataset=held_out)
     except LossbenchError as error:
         raise names.fail(path, error) from error

@@ -20,9 +20,10 @@ SCALE = "lr_scale"  # of a parameter group: what its learning rate is multiplied
 def optimizer_of(schedule: Schedule, backbone: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
     """The optimizer of a backbone and a loss."""
     name, options = parse_label(schedule.optimizer)
-    arguments = {"lr": schedule.lr, "weight_decay": schedule.weight_decay, **options}
+    arguments: dict[str, Any] = {"lr": schedule.lr, "weight_decay": schedule.weight_decay}
     if optimizers.find(name).momentum:
         arguments["momentum"] = schedule.momentum
+    arguments |= options
     groups = _groups(schedule, backbone, loss)
     if name == optimizers.SGD:
         return torch.optim.SGD(groups, **arguments)
