@@ -22,6 +22,7 @@ from lossbench.suite.explain import validate
 from lossbench.suite.format import MOST_CELLS, ExperimentText, Plugin, Profile, SuiteFile, Tune
 from lossbench.suite.grid import AxisNames, Swept, axis_names
 from lossbench.suite.overrides import SET, Layers, Origin, Overrides, layered, where
+from lossbench.suite.recipe import problems, versioned
 from lossbench.suite.settings import tuned
 from lossbench.suite.tuning import with_trials
 
@@ -262,17 +263,18 @@ class _Reader:
         if text.warm_start:
             place = origin(["warm_start", "loss"])
             warm = Warm(self.single("loss", text.warm_start.loss, place), text.warm_start.steps)
+        datasets = tuple(data for one in parts["dataset"] for data in self.datasets(one, text, axis, origin))
         found = Experiment(
             name=text.name,
             task=text.task,
-            datasets=tuple(data for one in parts["dataset"] for data in self.datasets(one, text, axis, origin)),
+            datasets=datasets,
             backbones=tuple(
                 BackboneAt(spec, axes) for one in parts["backbone"] for spec, axes in self.specs("backbone", one, axis)
             ),
             widths=tuple(text.widths),
             losses=tuple(losses),
             seeds=tuple(text.seeds if isinstance(text.seeds, list) else range(text.seeds)),
-            schedules=tuple(self.schedules(parts["schedule"][0], axis, origin)),
+            schedules=tuple(self.schedules(parts["schedule"][0], axis, origin, datasets, warm)),
             warm=warm,
             timing=text.timing,
             published=tuple(self.published(text, losses, origin, whole=whole)),
@@ -368,8 +370,11 @@ class _Reader:
         axes = {key: value if key in lists else [value] for key, value in written.items()}
         return Swept("", axes, lists, path)
 
-    def schedules(self, one: Swept, axis: AxisNames, origin: Origin) -> Iterator[ScheduleAt]:
+    def schedules(
+        self, one: Swept, axis: AxisNames, origin: Origin, datasets: Sequence[DataAt], warm: Warm | None
+    ) -> Iterator[ScheduleAt]:
         """Each combination of the schedule's keys."""
+        classes, length = [data.classes for data in datasets], warm.steps if warm else 0
         for written in one.combinations():
             index = {key: one.axes[key].index(written[key]) for key in one.swept}
 
@@ -378,10 +383,11 @@ class _Reader:
                 return self.where(origin(["schedule", key, index.get(key), *rest]))
 
             schedule = validate(Schedule, written, where)
-            if schedule.evaluations > schedule.steps:
-                problem = f"must be at most 'steps', {schedule.steps}, got {schedule.evaluations}"
-                raise self.fail(origin(["schedule", "evaluations"], ["schedule", "steps"]), problem)
-            yield ScheduleAt(schedule, {axis["schedule", key]: axis_value(written[key]) for key in one.swept})
+            for path, problem in problems(schedule, classes=classes, warm=length):
+                length_too = [["schedule", "steps"]] if path in (["evaluations"], ["warmup"]) else []
+                raise self.fail(origin(["schedule", *path], *length_too), problem)
+            axes = {axis["schedule", key]: axis_value(written[key]) for key in one.swept}
+            yield ScheduleAt(versioned(schedule), axes)
 
     def datasets(self, one: Swept, text: ExperimentText, axis: AxisNames, origin: Origin) -> Iterator[DataAt]:
         """Each combination of a dataset's options, at each number in the experiment's `classes`."""
@@ -534,7 +540,7 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     partial = {key: value for key, value in grid.items() if key != "required"}  # overrides are partial
     definitions["Experiment"] = partial
     for table in ("NamedText", "Schedule", "WarmStart"):
-        definitions[table].pop("required")  # an override need not repeat the rest
+        definitions[table].pop("required", None)  # an override need not repeat the rest
     named: tuple[tuple[str, Kind], ...] = (("dataset", "dataset"), ("backbone", "backbone"), ("losses", "loss"))
     for key, kind in named:
         partial["properties"][key]["description"] = f"a {kind}: {', '.join(registry.names(kind))}"
