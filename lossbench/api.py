@@ -110,6 +110,7 @@ def run(
     backbones: Sequence[str] = (),
     widths: Sequence[int] = (),
     seeds: Sequence[int] = (),
+    at: Mapping[str, Sequence[Any]] | None = None,
     shard: str | None = None,
     data: str | os.PathLike[str] | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
@@ -140,6 +141,7 @@ def run(
         profile     another scale of the suite; "none" for no profile (default: the first of its `auto` that can run)
         set         keys that override the suite and its profile, such as {"schedule.steps": 100, "seeds": 2}
         losses, datasets, backbones, widths, seeds      only these; losses as `name` or `name[option=value]`
+        at          only these values of axes, as in {"steps": [300]}
         shard       "I/N": only shard I of N, balanced by training steps; writes no report
         data        the folder with the datasets (default: $LOSSBENCH_DATA, else the user's cache)
         plugins     folders with losses/, backbones/ or datasets/
@@ -172,7 +174,7 @@ def run(
     said = _FirstLine(notify, on_prepare)
     planned = job.prepare(
         suite,
-        Selection(profile, data, plugins, losses, datasets, backbones, widths, seeds, shard, fetch, set),
+        Selection(profile, data, plugins, losses, datasets, backbones, widths, seeds, at or {}, shard, fetch, set),
         gpu=chosen.gpu,
         get=partial(_get, notify, on_fetch),
         on_choice=said.choice,

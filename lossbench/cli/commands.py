@@ -93,6 +93,19 @@ def _known_keys(_: click.Context, __: click.Parameter, incomplete: str) -> list[
     return [f"{key}=" for key in KEYS if key.startswith(incomplete)]
 
 
+def _axis_values(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, list[Any]]:
+    """`--at steps=300 --at steps=600` → {"steps": [300, 600]}."""
+    from lossbench.core.labels import parse_value
+
+    found: dict[str, list[Any]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals and value.strip()):
+            raise click.BadParameter(f"'{text}' is not of the form AXIS=VALUE, such as steps=300")
+        found.setdefault(name.strip(), []).append(parse_value(value.strip()))
+    return found
+
+
 plugins_option = click.option(
     "--plugins", multiple=True, metavar="DIR", help="Also look for plugins in DIR/losses, DIR/backbones, DIR/datasets."
 )
@@ -104,6 +117,13 @@ _selection_options = _together(
         "-w", "--width", "widths", multiple=True, type=click.IntRange(min=1), metavar="M", help="Only these widths."
     ),
     click.option("--seed", "seeds", multiple=True, type=click.IntRange(min=0), metavar="N", help="Only these seeds."),
+    click.option(
+        *("--at", "at"),
+        multiple=True,
+        metavar="AXIS=VALUE",
+        callback=_axis_values,
+        help="Only these values of an axis, as in --at steps=300.",
+    ),
     click.option("--shard", metavar="I/N", help="Run shard I of N (balanced by training steps)."),
     click.option(
         "--profile",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lossbench.core import gpus
 from lossbench.core.errors import DataError, MissingDataError, SuiteError
-from lossbench.core.model import Cell, Spec, Suite
+from lossbench.core.model import Cell, DataAt, Spec, Suite
 from lossbench.data import data_folder, load_dataset
 from lossbench.data.download.supply import Download, Supply
 from lossbench.plan import choose
@@ -173,7 +173,7 @@ def _lacking(suite: Suite, supply: Supply, selection: Selection) -> dict[str, tu
     """For each selected experiment that needs files: the datasets that are missing."""
     found: dict[str, tuple[str, ...]] = {}
     for experiment in suite.experiments:
-        datasets = [dataset for _, dataset in experiment.tasks]
+        datasets = [data.dataset for data in experiment.datasets]
         if not any(map(selection.has_dataset, datasets)):
             continue
         lacks = [supply.lacking(dataset.name, dataset.options) for dataset in datasets]
@@ -221,8 +221,8 @@ def with_data(
     """
     examples: dict[str, int] = {}
 
-    def pinned(tasks: tuple[tuple[int, Spec], ...]) -> tuple[tuple[int, Spec], ...]:
-        return tuple((classes, replace(dataset, source=version(dataset))) for classes, dataset in tasks)
+    def pinned(datasets: tuple[DataAt, ...]) -> tuple[DataAt, ...]:
+        return tuple(data._replace(dataset=replace(data.dataset, source=version(data.dataset))) for data in datasets)
 
     def version(dataset: Spec) -> str:
         try:
@@ -237,10 +237,10 @@ def with_data(
     here, missing = [], {}
     for experiment in suite.experiments:
         try:
-            tasks, trials = pinned(experiment.tasks), experiment.trials
+            datasets, trials = pinned(experiment.datasets), experiment.trials
             if trials:
-                trials = replace(trials, tasks=pinned(trials.tasks))
-            here.append(replace(experiment, tasks=tasks, trials=trials))
+                trials = replace(trials, datasets=pinned(trials.datasets))
+            here.append(replace(experiment, datasets=datasets, trials=trials))
         except MissingDataError as error:
             if experiment.name in coming:
                 here.append(experiment)

@@ -270,10 +270,10 @@ def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     """The records of a run as a table, one row per planned cell that has a record.
 
     Columns: key, status, error, cause, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind,
-    trial, correct, total, accuracy (percent), seconds_*, bytes_*, angle_train and angle_test (degrees, mean over
-    classes), those of GEOMETRY, one per metric that has none of these (scores in percent), fingerprint, flags, options
-    (a dict), and the curve, angles, rounds and timing as recorded. A cell that two experiments share has one
-    row in each.
+    trial, point (a mapping, with the axes that the suite sweeps), correct, total, accuracy (percent), seconds_*,
+    bytes_*, angle_train and angle_test (degrees, mean over classes), those of GEOMETRY, one per metric that has none
+    of these (scores in percent), fingerprint, flags, options (a dict), and the curve, angles, rounds and timing as
+    recorded. A cell that two experiments share has one row in each.
     """
     store = Store(run_dir)
     return tabulated(store.plan()[1], store.scan()[0])
@@ -292,7 +292,7 @@ _COLUMNS = list(
     dict.fromkeys(
         [
             *("key", "status", "error", "cause", "experiment", "task", "dataset", "backbone", "width", "classes"),
-            *("loss", "label", "seed", "kind", "trial", "correct", "total", "accuracy"),
+            *("point", "loss", "label", "seed", "kind", "trial", "correct", "total", "accuracy"),
             *(f"seconds_{name}" for name in SECONDS),
             *(f"bytes_{name}" for name in LEDGER),
             *(f"angle_{split}" for split in SPLITS),
@@ -313,6 +313,7 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
         **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment", "verification")},
         "cause": record.get("cause"),  # older records have none
         **cell.summary(),  # of the plan: the suite may have changed since the record was made
+        **cell.point.row,
         "rounds": _relabelled(record, cell, record["rounds"]),
         "timing": record["timing"] | {"phases": _relabelled(record, cell, record["timing"].get("phases", {}))},
         "label": cell.label,

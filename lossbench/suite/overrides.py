@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from lossbench.core.errors import SuiteError, nearest
 from lossbench.core.format import Schedule, Text, Timing
-from lossbench.core.labels import parse_label, plain_value
+from lossbench.core.labels import parse_label, parse_value
 from lossbench.core.values import flaw
 from lossbench.suite.explain import validate
 from lossbench.suite.format import ExperimentText, Profile, SuiteFile, Tune, WarmStart
@@ -67,7 +67,7 @@ def where(source: str, path: Path) -> str:
 
 
 def _dotted(path: Path) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path if part is not None)
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
 
 
@@ -87,7 +87,7 @@ def _parsed(text: str) -> tuple[list[str], Any]:
         raise SuiteError(f"{SET} {key!r}: {found[1]}")
     keys = _keys(key)
     try:
-        value = plain_value(written)
+        value = parse_value(written)
     except RecursionError:
         value = written
     if value == written and written.startswith(("[", "{", '"', "'")):
@@ -158,6 +158,7 @@ def layered(layers: Layers, here: Path) -> tuple[dict[str, Any], Origin]:
     """The tables laid over each other, and where each key was written; a key that is missing belongs `here`."""
 
     def origin(path: Path, *others: Path) -> list[Any]:
+        path = [part for part in path if part is not None]
         found = (place for place, table in reversed(layers) if any(_has(table, each) for each in (path, *others)))
         return [*next(found, here), *path]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import shlex
 import tomllib
@@ -11,15 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
-from lossbench.core.format import Claim, NamedText, Protocol, PublishedText
-from lossbench.core.labels import label, parse_label
-from lossbench.core.model import Budget, Experiment, Spec, Suite, SuiteInfo, Warm
+from lossbench.core.format import Claim, NamedText, Protocol, PublishedText, Schedule
+from lossbench.core.labels import axis_value, label, parse_label
+from lossbench.core.model import BackboneAt, Budget, DataAt, Experiment, ScheduleAt, Spec, Suite, SuiteInfo, Warm
+from lossbench.core.point import told
 from lossbench.core.values import flaw
 from lossbench.plugins.metrics import METRICS
 from lossbench.plugins.registry import Kind, OptionError, Registry
-from lossbench.suite.claims import check_variants, each, first_repeated, meaning, relabelled, resolved, twice
+from lossbench.suite.claims import cases, check_variants, each, first_repeated, meaning, relabelled, resolved, twice
 from lossbench.suite.explain import validate
-from lossbench.suite.format import MOST_CELLS, ExperimentText, Profile, SuiteFile, Tune
+from lossbench.suite.format import MOST_CELLS, ExperimentText, Plugin, Profile, SuiteFile, Tune
+from lossbench.suite.grid import AxisNames, Swept, axis_names
 from lossbench.suite.overrides import SET, Layers, Origin, Overrides, layered, where
 from lossbench.suite.settings import tuned
 from lossbench.suite.tuning import with_trials
@@ -94,10 +95,13 @@ def read_profiles(
             baseline=baseline,
             margin=file.margin,
             claims=tuple(
-                relabelled(claim, whole[claim.experiment], shown[claim.experiment])
-                if claim.experiment in shown
-                else claim
+                case
                 for claim in claims
+                for case in (
+                    cases(relabelled(claim, whole[claim.experiment], shown[claim.experiment]), shown[claim.experiment])
+                    if claim.experiment in shown
+                    else [claim]
+                )
             ),
             published={experiment.name: experiment.published for experiment in experiments},
             profile=name,
@@ -230,17 +234,16 @@ class _Reader:
             given = getattr(text, key)
             if isinstance(given, list) and (repeated := first_repeated(given)) is not None:
                 raise self.fail(origin([key]), f"{repeated!r} is listed twice")
-        if text.schedule.evaluations > text.schedule.steps:
-            problem = f"must be at most 'steps', {text.schedule.steps}, got {text.schedule.evaluations}"
-            raise self.fail(origin(["schedule", "evaluations"], ["schedule", "steps"]), problem)
         places = [origin(["losses", index]) for index in range(len(text.losses))]
         swept = [self.axes("loss", item, place) for item, place in zip(text.losses, places, strict=True)]
-        self.check_size(text, [list(axes.values()) for _, axes in swept], origin([]))
-        losses = [
-            self.resolve("loss", name, dict(zip(axes, combination, strict=True)), place)
-            for (name, axes), place in zip(swept, places, strict=True)
-            for combination in itertools.product(*axes.values())
-        ]
+        parts = {
+            "dataset": self.plugins("dataset", text.dataset, origin),
+            "backbone": self.plugins("backbone", text.backbone, origin),
+            "schedule": [self.schedule(text.schedule, origin(["schedule"]))],
+        }
+        self.check_size(text, swept, parts, origin([]))
+        axis = axis_names(parts)
+        losses = [self.resolve("loss", one.name, written, one.path) for one in swept for written in one.combinations()]
         # The baseline has one label in all experiments.
         baseline = self.loss(self.file.baseline, ["baseline"])
         losses = [replace(spec, label=baseline.label) if spec.matches(baseline) else spec for spec in losses]
@@ -259,15 +262,17 @@ class _Reader:
         if text.warm_start:
             place = origin(["warm_start", "loss"])
             warm = Warm(self.single("loss", text.warm_start.loss, place), text.warm_start.steps)
-        return Experiment(
+        found = Experiment(
             name=text.name,
             task=text.task,
-            tasks=tuple(self.tasks(text, origin)),
-            backbone=self.single("backbone", text.backbone, origin(["backbone"])),
+            datasets=tuple(data for one in parts["dataset"] for data in self.datasets(one, text, axis, origin)),
+            backbones=tuple(
+                BackboneAt(spec, axes) for one in parts["backbone"] for spec, axes in self.specs("backbone", one, axis)
+            ),
             widths=tuple(text.widths),
             losses=tuple(losses),
             seeds=tuple(text.seeds if isinstance(text.seeds, list) else range(text.seeds)),
-            schedule=text.schedule,
+            schedules=tuple(self.schedules(parts["schedule"][0], axis, origin)),
             warm=warm,
             timing=text.timing,
             published=tuple(self.published(text, losses, origin, whole=whole)),
@@ -276,16 +281,38 @@ class _Reader:
             autocast=text.autocast,
             channels_last=text.channels_last,
         )
+        self.check_distinct(found, origin)
+        return found
 
-    def check_size(self, text: ExperimentText, swept: Sequence[Sequence[Sequence[Any]]], path: Sequence[Any]) -> None:
-        """Refuse a grid with too many cells before it is expanded; `swept`: values of each option of each loss."""
-        sizes = [math.prod(map(len, axes)) for axes in swept]
+    def check_distinct(self, experiment: Experiment, origin: Origin) -> None:
+        """No dataset, backbone or schedule is listed twice."""
+        listed: dict[str, list[Mapping[str, Any]]] = {
+            "dataset": [{**data.axes, "classes": data.classes} for data in experiment.datasets],
+            "backbone": [backbone.axes for backbone in experiment.backbones],
+            "schedule": [schedule.axes for schedule in experiment.schedules],
+        }
+        for key, choices in listed.items():
+            if (repeated := first_repeated([tuple(axes.items()) for axes in choices])) is not None:
+                values = ", ".join(told(*axis) for axis in repeated)
+                raise self.fail(origin([key]), f"{values} is listed twice")
+
+    def check_size(
+        self,
+        text: ExperimentText,
+        losses: Sequence[Swept],
+        parts: Mapping[str, Sequence[Swept]],
+        path: Sequence[Any],
+    ) -> None:
+        """Refuse a grid with too many cells before it is expanded."""
+        sizes = [one.size for one in losses]
         seeds = text.seeds if isinstance(text.seeds, int) else len(text.seeds)
         grid = {"losses": sum(sizes), "widths": len(text.widths), "classes": len(text.classes or [0]), "seeds": seeds}
+        counts = {f"{key}s": sum(one.size for one in part) for key, part in parts.items()}
+        grid |= {name: count for name, count in counts.items() if count > 1}
         if (total := math.prod(grid.values())) > MOST_CELLS:
             product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
             most = max(range(len(sizes)), key=sizes.__getitem__)
-            lengths = " × ".join(str(len(axis)) for axis in swept[most] if len(axis) > 1)
+            lengths = " × ".join(str(len(axis)) for axis in losses[most].axes.values() if len(axis) > 1)
             sweep = f", losses[{most}] alone sweeps {lengths}" if lengths else ""
             raise self.fail(path, f"has {total:,} cells ({product}{sweep}); the limit is {MOST_CELLS:,}")
 
@@ -320,40 +347,79 @@ class _Reader:
                 update={"values": {self.one_of(key, losses, place): table.values[key] for key in kept}}
             )
 
-    def tasks(self, text: ExperimentText, origin: Origin) -> Iterator[tuple[int, Spec]]:
-        """(classes, dataset): once, or once per number in the experiment's `classes`."""
-        name, written = self.named(text.dataset, origin(["dataset"]))
-        written = self.with_task(name, written, text.task, origin)
-        dataset = self.resolve("dataset", name, written, origin(["dataset"]))
-        if text.classes is not None and "classes" in written:
-            raise self.fail(origin(["classes"]), f"'{dataset.label}' already selects classes; set them in one place")
-        try:
-            available = self.count_classes(dataset)
-        except LossbenchError as error:
-            raise self.fail(origin(["dataset"]), error) from error
-        if text.classes is None:
-            yield available, dataset
-            return
-        for index, k in enumerate(text.classes):
-            if k > available:
-                problem = f"'{dataset.label}' has only {available} classes, got {k}"
-                raise self.fail(origin(["classes", index]), problem)
-            yield k, self.resolve("dataset", name, written | {"classes": k}, origin(["classes", index]))
+    def plugins(self, kind: Kind, written: Plugin | Sequence[Plugin], origin: Origin) -> list[Swept]:
+        """The datasets or backbones of an experiment: one, or a list of them."""
+        if isinstance(written, str | NamedText):
+            return [self.axes(kind, written, origin([kind]))]
+        return [self.axes(kind, item, origin([kind, index])) for index, item in enumerate(written)]
 
-    def with_task(self, name: str, written: dict[str, Any], task: str, origin: Origin) -> dict[str, Any]:
-        """The dataset's options with the experiment's task; a dataset without pairs cannot be verified."""
+    def specs(self, kind: Kind, one: Swept, axis: AxisNames) -> Iterator[tuple[Spec, dict[str, Any]]]:
+        """Each combination of a plugin's options, with its axes: its label without swept options, and their values."""
+        for written in one.combinations():
+            spec = self.resolve(kind, one.name, written, one.path)
+            base = label(one.name, {key: spec.options[key] for key in written if key not in one.swept})
+            yield spec, {kind: base, **{axis[kind, key]: axis_value(spec.options[key]) for key in one.swept}}
+
+    def schedule(self, written: Mapping[str, Any], path: Sequence[Any]) -> Swept:
+        """The schedule with the values of each key; a list sweeps several."""
+        lists = tuple(key for key, value in written.items() if isinstance(value, list))
+        for key in lists:
+            self.check_values(written[key], [*path, key])
+        axes = {key: value if key in lists else [value] for key, value in written.items()}
+        return Swept("", axes, lists, path)
+
+    def schedules(self, one: Swept, axis: AxisNames, origin: Origin) -> Iterator[ScheduleAt]:
+        """Each combination of the schedule's keys."""
+        for written in one.combinations():
+            index = {key: one.axes[key].index(written[key]) for key in one.swept}
+
+            def where(path: Sequence[Any], index: Mapping[str, int] = index) -> str:
+                key, *rest = path or [None]
+                return self.where(origin(["schedule", key, index.get(key), *rest]))
+
+            schedule = validate(Schedule, written, where)
+            if schedule.evaluations > schedule.steps:
+                problem = f"must be at most 'steps', {schedule.steps}, got {schedule.evaluations}"
+                raise self.fail(origin(["schedule", "evaluations"], ["schedule", "steps"]), problem)
+            yield ScheduleAt(schedule, {axis["schedule", key]: axis_value(written[key]) for key in one.swept})
+
+    def datasets(self, one: Swept, text: ExperimentText, axis: AxisNames, origin: Origin) -> Iterator[DataAt]:
+        """Each combination of a dataset's options, at each number in the experiment's `classes`."""
+        fixed = {key: values[0] for key, values in one.axes.items() if key not in one.swept}
+        if text.classes is not None and "classes" in one.axes:
+            shown = label(one.name, fixed)
+            raise self.fail(origin(["classes"]), f"'{shown}' already selects classes; set them in one place")
+        task = self.task_option(one, text.task, origin)
+        one = replace(one, axes={**one.axes, **task})
+        for spec, axes in self.specs("dataset", one, axis):
+            try:
+                available = self.count_classes(spec)
+            except LossbenchError as error:
+                raise self.fail(one.path, error) from error
+            axes.pop("classes", None)  # the number of classes is an axis of its own
+            if text.classes is None:
+                yield DataAt(available, spec, axes)
+            for index, k in enumerate(text.classes or ()):
+                if k > available:
+                    problem = f"'{spec.label}' has only {available} classes, got {k}"
+                    raise self.fail(origin(["classes", index]), problem)
+                written = {key: spec.options[key] for key in one.axes} | {"classes": k}
+                yield DataAt(k, self.resolve("dataset", one.name, written, origin(["classes", index])), axes)
+
+    def task_option(self, one: Swept, task: str, origin: Origin) -> dict[str, list[Any]]:
+        """The dataset's option for the experiment's task, unless it is the default; one without pairs has none."""
         try:
-            option = self.registry.find("dataset", name).own.get("task")
+            option = self.registry.find("dataset", one.name).own.get("task")
         except PluginError as error:
-            raise self.fail(origin(["dataset"]), error) from error
-        if "task" in written:
-            raise self.fail(origin(["dataset", "task"]), "'task' is a key of the experiment, not of its dataset")
+            raise self.fail(one.path, error) from error
+        if "task" in one.axes:
+            raise self.fail([*one.path, "task"], "'task' is a key of the experiment, not of its dataset")
         if option is None and task == "verification":
             able = [n for n in self.registry.names("dataset") if "task" in self.registry.find("dataset", n).own]
             raise self.fail(
-                origin(["task"]), f"dataset '{name}' does not support verification; these do: {', '.join(able)}"
+                origin(["task"]), f"dataset '{one.name}' does not support verification; these do: {', '.join(able)}"
             )
-        return written if option is None or option.default == task else written | {"task": task}
+        return {} if option is None or option.default == task else {"task": [task]}
 
     def claims(self, by_name: Mapping[str, Experiment]) -> tuple[Claim, ...]:
         """The claims, with labels as the experiments write them; a claim that no cell can answer is an error."""
@@ -397,16 +463,23 @@ class _Reader:
         name, written = self.named(item, path)
         return self.resolve(kind, name, written, path)
 
-    def axes(self, kind: Kind, item: str | NamedText, path: Sequence[Any]) -> tuple[str, dict[str, list[Any]]]:
+    def axes(self, kind: Kind, item: Plugin, path: Sequence[Any]) -> Swept:
         """A plugin and the values of each of its options; a list sweeps several."""
         name, written = self.named(item, path)
-        axes = {}
-        for option, value in written.items():
-            swept = isinstance(value, list) and not self.takes(kind, name, option, value)
-            if swept and not value:
-                raise self.fail([*path, option], "is an empty list; give at least one value to sweep")
-            axes[option] = value if swept else [value]
-        return name, axes
+        lists = tuple(
+            option
+            for option, value in written.items()
+            if isinstance(value, list) and not self.takes(kind, name, option, value)
+        )
+        for option in lists:
+            self.check_values(written[option], [*path, option])
+        axes = {option: value if option in lists else [value] for option, value in written.items()}
+        return Swept(name, axes, lists, path)
+
+    def check_values(self, values: Sequence[Any], path: Sequence[Any]) -> None:
+        """The values of an axis are one or more, each once."""
+        if not values:
+            raise self.fail(path, "is an empty list; give at least one value to sweep")
 
     def takes(self, kind: Kind, name: str, option: str, value: Any) -> bool:
         """Whether a list is itself a value of that option."""
@@ -449,8 +522,13 @@ def resolve(registry: Registry, kind: Kind, name: str, written: Mapping[str, Any
 def json_schema(registry: Registry) -> dict[str, Any]:
     """The JSON schema of a suite file, for editors."""
     top = SuiteFile.model_json_schema()
-    grid = ExperimentText.model_json_schema()
-    definitions = top.setdefault("$defs", {}) | grid.pop("$defs", {})
+    grid, schedule = ExperimentText.model_json_schema(), Schedule.model_json_schema()
+    definitions = top.setdefault("$defs", {}) | grid.pop("$defs", {}) | schedule.pop("$defs", {})
+    for key, value in schedule["properties"].items():
+        sweep = {"type": "array", "items": value, "minItems": 1, "description": f"sweeps '{key}'"}
+        schedule["properties"][key] = {"anyOf": [value, sweep]}
+    definitions["Schedule"] = schedule
+    grid["properties"]["schedule"] = {"$ref": "#/$defs/Schedule"}
     partial = {key: value for key, value in grid.items() if key != "required"}  # overrides are partial
     definitions["Experiment"] = partial
     for table in ("NamedText", "Schedule", "WarmStart"):
