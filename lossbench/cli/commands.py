@@ -87,23 +87,23 @@ def _together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-def _known_keys(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    from lossbench.suite.overrides import KEYS
-
-    return [f"{key}=" for key in KEYS if key.startswith(incomplete)]
-
-
 def _axis_values(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, list[Any]]:
     """`--at steps=300 --at steps=600` → {"steps": [300, 600]}."""
-    from lossbench.core.labels import parse_value
+    from lossbench.core.labels import plain_value
 
     found: dict[str, list[Any]] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals and value.strip()):
             raise click.BadParameter(f"'{text}' is not of the form AXIS=VALUE, such as steps=300")
-        found.setdefault(name.strip(), []).append(parse_value(value.strip()))
+        found.setdefault(name.strip(), []).append(plain_value(value.strip()))
     return found
+
+
+def _known_keys(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from lossbench.suite.overrides import KEYS
+
+    return [f"{key}=" for key in KEYS if key.startswith(incomplete)]
 
 
 plugins_option = click.option(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from lossbench.core.errors import SuiteError, nearest
 from lossbench.core.format import Schedule, Text, Timing
-from lossbench.core.labels import parse_label, parse_value
+from lossbench.core.labels import parse_label, plain_value
 from lossbench.core.values import flaw
 from lossbench.suite.explain import validate
 from lossbench.suite.format import ExperimentText, Profile, SuiteFile, Tune, WarmStart
@@ -87,7 +87,7 @@ def _parsed(text: str) -> tuple[list[str], Any]:
         raise SuiteError(f"{SET} {key!r}: {found[1]}")
     keys = _keys(key)
     try:
-        value = parse_value(written)
+        value = plain_value(written)
     except RecursionError:
         value = written
     if value == written and written.startswith(("[", "{", '"', "'")):
