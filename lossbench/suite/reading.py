@@ -396,7 +396,6 @@ class _Reader:
                 available = self.count_classes(spec)
             except LossbenchError as error:
                 raise self.fail(one.path, error) from error
-            axes.pop("classes", None)  # the number of classes is an axis of its own
             if text.classes is None:
                 yield DataAt(available, spec, axes)
             for index, k in enumerate(text.classes or ()):

@@ -130,7 +130,8 @@ def test_every_reader_follows_the_registry(registry):
     assert schema["metric"]["enum"] == list(METRICS)
     measured = {metric.column for metric in METRICS.values() if metric.source != "rounds"}
     assert measured <= {*MEANS, "accuracy", "bytes_fc", "bytes_peak"}
-    assert COMPARED == ("accuracy", "angle", "auc", "eer", "tar@0.1", "tar@0.01", "tar@0.001")
+    of_tasks = ("accuracy", "angle", "auc", "balanced_accuracy", "brier", "ece", "ece_scaled", "eer", "nll")
+    assert (*of_tasks, "tar@0.1", "tar@0.01", "tar@0.001", "top5", "worst_class_accuracy") == COMPARED
     for name, task in TASKS.items():
         assert all(name in METRICS[metric].tasks for metric in task.headline)
     assert {task for metric in METRICS.values() for task in metric.tasks} == set(TASKS)
@@ -156,4 +157,5 @@ def test_a_record_without_metrics_gives_the_same_columns(tmp_path, read_suite):
 
 
 def test_scores_are_in_points():
-    assert set(metrics.SCORES) == {"accuracy", "auc", "eer", "tar@0.1", "tar@0.01", "tar@0.001"}
+    of_classes = {"accuracy", "balanced_accuracy", "ece", "ece_scaled", "top5", "worst_class_accuracy"}
+    assert set(metrics.SCORES) == {*of_classes, "auc", "eer", "tar@0.1", "tar@0.01", "tar@0.001"}
