@@ -67,7 +67,7 @@ def where(source: str, path: Path) -> str:
 
 
 def _dotted(path: Path) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path if part is not None)
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
 
 
@@ -170,6 +170,7 @@ def layered(layers: Layers, here: Path) -> tuple[dict[str, Any], Origin]:
     """The tables laid over each other, and where each key was written; a key that is missing belongs `here`."""
 
     def origin(path: Path, *others: Path) -> list[Any]:
+        path = [part for part in path if part is not None]
         found = (place for place, table in reversed(layers) if any(_has(table, each) for each in (path, *others)))
         return [*next(found, here), *path]
 
