@@ -39,7 +39,7 @@ def main(data: RunData) -> pd.DataFrame:
             mean, low, high = stats.mean_interval(accuracy)
             found = means.loc[label] if label in means.index else dict.fromkeys([*shown, "total"], math.nan)
             row = {
-                **point,
+                **point.row,
                 "loss": label,
                 "n": n,
                 "failures": int(counts[label]) - n,

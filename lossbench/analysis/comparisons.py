@@ -10,11 +10,10 @@ import pandas as pd
 from lossbench import stats
 from lossbench.analysis.measured import time_contrast
 from lossbench.analysis.records import RunData
-from lossbench.core.point import Point
 from lossbench.plugins.metrics import COMPARED, METRICS
 
 COMPARISON_COLUMNS = [
-    *("experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
+    *("point", "experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
     *("verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"),
     *("wins", "ties", "p_equivalent", "p_flip"),  # of accuracies
     *("censored", "censored_baseline"),  # of times to target: the paired seeds that did not reach it
@@ -40,13 +39,13 @@ def _compared(data: RunData) -> Iterator[Row]:
         for point in (point for point in data.points if point in known):
             for loss in (loss for loss in data.labels[1:] if (point, loss) in measured.totals):
                 found = measured.contrast(metric, [point], loss, baseline, margin)
-                row = {**point, "metric": metric, "loss": loss, "baseline": baseline, **found._asdict()}
+                row = {**point.row, "metric": metric, "loss": loss, "baseline": baseline, **found._asdict()}
                 yield row | (_censored(data, row) if METRICS[metric].source == "curves" else {})
 
 
 def _censored(data: RunData, row: Row) -> Row:
     """The number of paired seeds that did not reach the target, of the loss and of the baseline."""
-    sides = [(Point(row), row[side]) for side in ("loss", "baseline")]
+    sides = [(row["point"], row[side]) for side in ("loss", "baseline")]
     paired = set.intersection(*(set(data.measured.at(row["metric"], *side)) for side in sides))
     counts = [len(paired & data.to_target.censored.get(side, set())) for side in sides]
     return dict(zip(("censored", "censored_baseline"), counts, strict=True))
@@ -58,7 +57,7 @@ def _timed(data: RunData) -> Iterator[Row]:
         for loss in data.labels[1:]:
             if baseline in rounds and loss in rounds:
                 found = time_contrast(rounds[loss], rounds[baseline])
-                yield {**point, "metric": "step_seconds", "loss": loss, "baseline": baseline, **found._asdict()}
+                yield {**point.row, "metric": "step_seconds", "loss": loss, "baseline": baseline, **found._asdict()}
 
 
 def _add_nonparametric(family: Sequence[Row], margin: float) -> None:

@@ -12,7 +12,7 @@ from lossbench import stats
 from lossbench.core.point import COLUMNS, Point
 from lossbench.plugins.metrics import METRICS
 
-POINT = list(COLUMNS)  # a list, as pandas takes several columns
+POINT = ["point", *COLUMNS]  # the columns of a point, see `Point.row`
 LossAt = tuple[Point, str]  # a loss, by its label, at a point
 
 
@@ -88,8 +88,7 @@ class Measured:
 
 def losses_at(frame: pd.DataFrame) -> list[LossAt]:
     """The point and loss of every row of a frame of records."""
-    rows = zip(*(frame[name] for name in (*POINT, "label")), strict=True)
-    return [(Point(dict(zip(POINT, values, strict=True))), label) for *values, label in rows]
+    return list(zip(frame["point"], frame["label"], strict=True))
 
 
 def contrast(

@@ -14,7 +14,7 @@ from lossbench.core.model import Cell
 from lossbench.core.point import AXES
 
 NUMBERS = ("published", "mean", "low", "high", "n", "verdict")
-PUBLISHED_COLUMNS = ["experiment", "loss", *NUMBERS, "differs", "source", *AXES]
+PUBLISHED_COLUMNS = ["point", "experiment", "loss", *NUMBERS, "differs", "source", *AXES]
 UNSTATED = "the paper's protocol is not stated"
 
 
@@ -35,7 +35,7 @@ def judged(data: RunData) -> pd.DataFrame:
             resolution = data.measured.resolution("accuracy", [point], loss)
             found = stats.reproduction(measured, value, data.info.margin, differs=differs, resolution=resolution)
             numbers = {name: getattr(found, name) for name in NUMBERS}
-            rows.append({**point, "loss": loss, **numbers, "differs": "; ".join(differs), "source": table.source})
+            rows.append({**point.row, "loss": loss, **numbers, "differs": "; ".join(differs), "source": table.source})
     return pd.DataFrame(rows, columns=PUBLISHED_COLUMNS)
 
 

@@ -32,7 +32,7 @@ def tuned(data: RunData) -> pd.DataFrame:
     for point, loss in planned:
         mine = trials.get((point, loss))
         if mine is not None:
-            rows.append({**point, "loss": loss, **_accuracies(data, budget, point, loss), **_trials(budget, mine)})
+            rows.append({**point.row, "loss": loss, **_accuracies(data, budget, point, loss), **_trials(budget, mine)})
             if rows[-1]["trial"] == 1:  # the default won, so both sides are the same cells: no estimate of a difference
                 rows[-1] |= {"low": None, "high": None}
     return pd.DataFrame(rows, columns=TUNING_COLUMNS)
@@ -40,7 +40,7 @@ def tuned(data: RunData) -> pd.DataFrame:
 
 def _accuracies(data: RunData, budget: Budget, point: Point, loss: str) -> dict[str, Any]:
     """The accuracies of both settings with their intervals, and the paired difference."""
-    twin = Point({**point, "experiment": budget.experiments[point["experiment"]]})
+    twin = point.of(budget.experiments[point["experiment"]])
     default, chosen = (data.measured.at("accuracy", where, loss) for where in (point, twin))
     row: dict[str, Any] = {}
     for side, values in (("default", default), ("tuned", chosen)):

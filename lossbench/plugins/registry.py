@@ -447,7 +447,8 @@ def _load(plugin: Plugin) -> Any:
     if (plugin.path, plugin.source) in _loaded:
         return _loaded[plugin.path, plugin.source]
     kind, path = plugin.kind, plugin.path
-    module = types.ModuleType(f"lossbench_{kind}_{path.stem}_{plugin.source_hash}", plugin.doc)
+    text = hashlib.sha256(os.fsencode(path) + b"\0" + plugin.source).hexdigest()[:16]
+    module = types.ModuleType(f"lossbench_{kind}_{path.stem}_{text}", plugin.doc)
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # before execution: dataclasses and pickling look modules up by name
     try:

@@ -63,9 +63,16 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class Row(BaseModel):
+    """A row of a table; what is not listed is the value of a swept axis."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    __pydantic_extra__: dict[str, str | bool | int | float | None]
+
+
 @dataclass(frozen=True)
 class Columns:
-    """Annotates a list of rows that have exactly these columns, each text or a number, or null."""
+    """Annotates a list of rows that have these columns, each text or a number, or null, and those of swept axes."""
 
     names: Sequence[str]
 
@@ -74,10 +81,11 @@ class Columns:
         fields: dict[str, Any] = {
             name: (text if name in TEXT_COLUMNS else number, Field(description=MEANINGS.get(name)))
             for name in self.names
+            if name != "point"
         }
         if "ties" in fields:  # letters in the main table, a count in comparisons
             fields["ties"] = (str | int | float | None, Field(description=MEANINGS["ties"]))
-        return core_schema.list_schema(handler.generate_schema(create_model("Row", __base__=Strict, **fields)))
+        return core_schema.list_schema(handler.generate_schema(create_model("Row", __base__=Row, **fields)))
 
 
 class Warned(Strict):
@@ -141,6 +149,7 @@ class ReportData(Strict):
     suite: str
     title: str
     profile: str | None
+    overrides: list[str] = Field(description="keys of the suite given with --set, as key=value")
     note: str = Field(description="shown first in the report, such as which data are a stand-in; may be empty")
     command: str = Field(description="runs the suite again")
     baseline: str = Field(description="the loss that every comparison is against")
