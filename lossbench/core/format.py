@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Task = Literal["classification", "verification"]
+Task = Literal["classification", "verification", "retrieval"]
 
 # Upper bounds catch typing errors: no machine can do more than this.
 Positive = Annotated[int, Field(ge=1, le=10**9)]

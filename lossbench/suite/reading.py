@@ -406,19 +406,22 @@ class _Reader:
                 yield DataAt(k, self.resolve("dataset", one.name, written, origin(["classes", index])), axes)
 
     def task_option(self, one: Swept, task: str, origin: Origin) -> dict[str, list[Any]]:
-        """The dataset's option for the experiment's task, unless it is the default; one without pairs has none."""
+        """The dataset's option for the experiment's task, unless it is the default; not every dataset has one."""
         try:
             option = self.registry.find("dataset", one.name).own.get("task")
         except PluginError as error:
             raise self.fail(one.path, error) from error
         if "task" in one.axes:
             raise self.fail([*one.path, "task"], "'task' is a key of the experiment, not of its dataset")
-        if option is None and task == "verification":
-            able = [n for n in self.registry.names("dataset") if "task" in self.registry.find("dataset", n).own]
-            raise self.fail(
-                origin(["task"]), f"dataset '{one.name}' does not support verification; these do: {', '.join(able)}"
-            )
+        if not self.supports(one.name, task):
+            able = ", ".join(name for name in self.registry.names("dataset") if self.supports(name, task))
+            raise self.fail(origin(["task"]), f"dataset '{one.name}' does not support {task}; these do: {able}")
         return {} if option is None or option.default == task else {"task": [task]}
+
+    def supports(self, dataset: str, task: str) -> bool:
+        """Whether the option `task` of a dataset has that value; a dataset without the option is for classification."""
+        has_option = "task" in self.registry.find("dataset", dataset).own
+        return self.takes("dataset", dataset, "task", task) if has_option else task == "classification"
 
     def claims(self, by_name: Mapping[str, Experiment]) -> tuple[Claim, ...]:
         """The claims, with labels as the experiments write them; a claim that no cell can answer is an error."""
@@ -481,7 +484,7 @@ class _Reader:
             raise self.fail(path, "is an empty list; give at least one value to sweep")
 
     def takes(self, kind: Kind, name: str, option: str, value: Any) -> bool:
-        """Whether a list is itself a value of that option."""
+        """Whether this is one value of that option, as a list may be."""
         try:
             self.registry.find(kind, name).options[option].parse(value)
         except (PluginError, KeyError, ValueError):

@@ -107,6 +107,7 @@ def _evaluated(
         angles={"train": test.train.angles, "test": test.angles},
         geometry={METRICS[name].column: value for name, value in metrics.items() if METRICS[name].column in GEOMETRY},
         verification=test.details(),
+        counts=test.counts,
         metrics=metrics,
         features=drawable(test, cell.seed) if cell.width == 2 else None,
         flags=(*record.flags, *(["collapsed"] if collapsed else [])),
