@@ -34,6 +34,7 @@ class Truth:
     bits: np.ndarray | None = None
     verification: dict[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    step_seconds: float | None = None
 
 
 def common(seed: int) -> float:
@@ -79,6 +80,7 @@ def records_of(
             environment=found.environment,
             verification=found.verification,
             flags=found.flags,
+            seconds={"step_median": found.step_seconds},
         )
         yield record, bits
 
