@@ -222,6 +222,7 @@ class SuiteInfo:
     looks: Mapping[str, list[int]] = field(default_factory=dict)  # different numbers of seeds in earlier plans
     tuning: Budget | None = None
     note: str = ""  # the profile's note, shown first
+    overrides: list[str] = field(default_factory=list)  # key=value, as given with --set
 
     def to_json(self) -> dict[str, Any]:
         published = {

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lossbench.metrics._outputs import Outputs
     from lossbench.metrics._search import Identified, Retrieved
 
 
@@ -31,7 +32,14 @@ class Evaluation:
     retrieved: Retrieved | None = None  # of a retrieval: the results of its queries
     identified: Identified | None = None  # of a verification: the results of identification, where it is possible
     counts: Mapping[str, int] = field(default_factory=dict)  # how many of what the task tested, and left out
-    train: Evaluation | None = None  # of training images, at most `training.evaluation.TRAIN_SAMPLE`
+    outputs: Outputs | None = None  # of a classification: its logits without margin, and what they say of each example
+    train: Evaluation | None = None  # of training images, at most `training.evaluation.SAMPLE`
+    held_out: Evaluation | None = None  # of training images that were not trained on, where a dataset holds some out
+
+    @property
+    def logits(self) -> Tensor | None:
+        """All logits (N×C), computed when a metric asks for them; those of many classes may not fit into memory."""
+        return None if self.outputs is None else self.outputs.logits(slice(None))
 
     @cached_property
     def angles(self) -> list[float | None]:

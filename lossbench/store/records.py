@@ -68,26 +68,29 @@ class Store:
             with files.locked(self._claims / "folder", shared=True):
                 pass  # before anything trains: can files be locked here?
             planned = [cell.to_json() for cell in cells]
-            info = replace(suite.info, looks=self._looks(cells, suite.info.profile))
+            info = replace(suite.info, looks=self._looks(cells, suite.info))
             plan = {"version": PLAN_VERSION, "suite": info.to_json(), "cells": planned}
             files.write_atomically(self._place / "suite.toml", suite.text.encode())
             files.write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
         self.prepared = info, list(cells)
 
-    def _looks(self, cells: Sequence[Cell], profile: str | None) -> dict[str, list[int]]:
+    def _looks(self, cells: Sequence[Cell], info: SuiteInfo) -> dict[str, list[int]]:
         """The numbers of seeds that each experiment had in earlier plans of this folder, if they differ.
 
-        Seeds added after looking at the results make chance findings likelier; the report warns about it.
+        Seeds added after looking at the results make chance findings likelier; the report warns about it. Seeds may
+        also be added with --set, so an experiment that keeps some of its cells is the same experiment.
         """
         try:
             before, old = self.plan()
         except StoreError:
             self._keep_plan()
             return {}
-        if before.profile != profile:  # other experiments of the same names
+        if before.profile != info.profile:  # other experiments of the same names
             return {}
         found = {}
-        for name, seeds in _seeds(cells).items():
+        known = {cell.key for cell in old}
+        same = {cell.experiment for cell in cells if before.overrides == info.overrides or cell.key in known}
+        for name, seeds in _seeds([cell for cell in cells if cell.experiment in same]).items():
             looks = [*before.looks.get(name, []), _seeds(old).get(name, seeds)]
             if kept := [count for place, count in enumerate(looks) if count != [*looks, seeds][place + 1]]:
                 found[name] = kept
