@@ -114,7 +114,7 @@ def _counted(results: Results, frame: pd.DataFrame, names: Sequence[str]) -> lis
 
 
 def _of_task(results: Results, task: str, names: Sequence[str], caption: Callable[[pd.DataFrame], str]) -> list[Block]:
-    """Metrics of a task and their differences from the baseline, one row per loss and point, if measured."""
+    """Metrics of a task and their differences from the baseline, one row per loss and point that has them."""
     titles = {name: METRICS[name].title for name in names}
     found = {metric: compared(results, metric) for metric in titles}
 
