@@ -35,6 +35,8 @@ class Truth:
     verification: dict[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     step_seconds: float | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 def common(seed: int) -> float:
@@ -81,6 +83,8 @@ def records_of(
             verification=found.verification,
             flags=found.flags,
             seconds={"step_median": found.step_seconds},
+            counts=found.counts,
+            metrics=found.metrics,
         )
         yield record, bits
 
