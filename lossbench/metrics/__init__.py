@@ -26,6 +26,8 @@ class Evaluation:
     scores: NDArray[np.float64] | None = None  # of a verification: the cosine of each tested pair
     same: NDArray[np.bool_] | None = None  # whether the two images of each tested pair are of one class
     train: Evaluation | None = None  # of training images, at most `training.evaluation.TRAIN_SAMPLE`
+    network: Any = None  # for NEEDS = "model": `features(split)`, and `state` with its `backbone` and `loss`
+    images: Any = None  # for NEEDS = "model": the test images, a `lossbench.data.Split`
 
     @cached_property
     def angles(self) -> list[float | None]:

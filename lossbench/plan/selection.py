@@ -27,6 +27,7 @@ class Selection:
     seeds: Sequence[int] = ()
     shard: str | None = None  # "I/N"
     fetch: bool = True  # download missing datasets
+    keep: Sequence[str] = ()  # what finished cells keep, besides what the suite says
 
     def has_dataset(self, dataset: Spec) -> bool:
         return _named(dataset, self.datasets)

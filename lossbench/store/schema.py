@@ -93,6 +93,7 @@ class _Record(TypedDict):
     geometry: _Geometry
     verification: dict[str, Any]
     metrics: NotRequired[dict[str, Number | None]]  # older records have none
+    measured: NotRequired[dict[str, str]]
     curve: list[_Point]
     rounds: dict[str, Annotated[list[Seconds], Field(min_length=1)]]
     features: _Features | None
@@ -102,6 +103,7 @@ class _Record(TypedDict):
     environment: _Environment
     plan: _Plan
     files: dict[str, str]
+    kept: NotRequired[dict[str, str]]
 
 
 _RECORD = TypeAdapter(_Record).validator

@@ -14,13 +14,25 @@ from lossbench.core.errors import LossbenchError, PluginError, SuiteError, neare
 from lossbench.core.format import Claim, NamedText, Protocol, PublishedText
 from lossbench.core.labels import label, parse_label
 from lossbench.core.model import Budget, Experiment, Spec, Suite, SuiteInfo, Warm
-from lossbench.core.values import flaw
-from lossbench.plugins.metrics import METRICS
+from lossbench.core.values import as_json, flaw
+from lossbench.plugins import metrics
+from lossbench.plugins.metrics import METRICS, MetricFile
 from lossbench.plugins.registry import Kind, OptionError, Registry
-from lossbench.suite.claims import check_variants, each, first_repeated, meaning, relabelled, resolved, twice
+from lossbench.suite.claims import (
+    check_margin,
+    check_metric,
+    check_variants,
+    each,
+    first_repeated,
+    meaning,
+    needs_margin,
+    relabelled,
+    resolved,
+    twice,
+)
 from lossbench.suite.explain import validate
 from lossbench.suite.format import MOST_CELLS, ExperimentText, Profile, SuiteFile, Tune
-from lossbench.suite.settings import tuned
+from lossbench.suite.settings import SUFFIX, tuned
 from lossbench.suite.tuning import with_trials
 
 # The number of classes of a dataset.
@@ -77,7 +89,8 @@ def read_profiles(
     suites: dict[str | None, Suite] = {}
     for name, (grid, tuning) in grids.items():
         shown, whole = claimable[name], claimable[None]
-        experiments = tuple(_restated(each, whole.get(each.name, each), name) for each in grid)
+        restated = (_restated(each, whole.get(each.name, each), name) for each in grid)
+        experiments = tuple(reader.measuring(each, claims) for each in restated)
         info = SuiteInfo(
             name=file.name,
             title=file.title or file.name,
@@ -94,6 +107,8 @@ def read_profiles(
             command=_command(argument or source, name or (NO_PROFILE if file.auto else None), plugins),
             tuning=tuning,
             note=file.profile[name].note if name else "",
+            headline=reader.headline.name,
+            metrics=tuple(metric.plain for metric in reader.known_metrics.values()),
         )
         suites[name] = Suite(info, experiments, text, tuple(file.auto or ()))
     return suites
@@ -119,6 +134,14 @@ class _Reader:
 
     def __init__(self, source: str, file: SuiteFile, registry: Registry, count_classes: CountClasses) -> None:
         self.source, self.file, self.registry, self.count_classes = source, file, registry, count_classes
+        self.known_metrics: dict[str, MetricFile] = dict(METRICS)
+        self.headline = self.metric(file.headline, ["headline"])
+        if "margin" in file.model_fields_set:
+            check_margin(file.margin, self.headline, ["margin"], self)
+        elif not self.headline.is_score:
+            raise self.fail(["headline"], needs_margin(self.headline))
+        if self.headline.source == "rounds":
+            raise self.fail(["headline"], f"'{self.headline.name}' has no value per seed; choose another metric")
 
     def fail(self, path: Sequence[Any], problem: object) -> SuiteError:
         return SuiteError(f"{self.where(path)}: {problem}")
@@ -253,6 +276,9 @@ class _Reader:
             device=text.device,
             autocast=text.autocast,
             channels_last=text.channels_last,
+            metrics=self.listed_metrics(text, text.task, origin),
+            default_metrics=text.metrics is None,
+            keep=tuple(text.keep),
         )
 
     def check_size(self, text: ExperimentText, swept: Sequence[Sequence[Sequence[Any]]], path: Sequence[Any]) -> None:
@@ -344,7 +370,8 @@ class _Reader:
                 raise self.fail(["claim", index, "text"], "is empty; state the claim in words")
             if repeated := twice(entry):
                 raise self.fail(["claim", index, repeated[0]], f"'{repeated[1]}' is listed twice")
-        for index, claim in ((index, claim) for index, entry in enumerate(self.file.claim) for claim in each(entry)):
+        entries = enumerate(self.file.claim)
+        for index, claim in ((index, claim) for index, entry in entries for claim in each(entry, self.headline.name)):
             path: list[Any] = ["claim", index]
             if claim.experiment not in by_name:
                 problem = f"no such experiment '{claim.experiment}'; {nearest(claim.experiment, by_name)}"
@@ -355,6 +382,46 @@ class _Reader:
                 raise self.fail(path, f"'{claims[-1].text}' repeats claim[{stated[said]}]; remove one")
             stated[said] = index
         return tuple(claims)
+
+    def metric(self, written: str, path: Sequence[Any]) -> MetricFile:
+        if written not in self.known_metrics:
+            try:
+                found = metrics.find(self.registry, written)
+            except OptionError as error:
+                raise self.fail([*path, error.option] if error.option else path, error) from error
+            except PluginError as error:
+                raise self.fail(path, error) from error
+            self.known_metrics.setdefault(found.name, found)
+            return found
+        return self.known_metrics[written]
+
+    def measuring(self, experiment: Experiment, claims: Sequence[Claim]) -> Experiment:
+        """The experiment with every metric that the suite asks it for: its own list, the headline, its claims."""
+        path = ["experiment", experiment.name]
+        check_metric(self.headline, experiment, ["headline"], self)
+        mine = [claim for claim in claims if claim.experiment in (experiment.name, experiment.name + SUFFIX)]
+        named = [spec.label for spec in experiment.metrics]
+        named += [self.headline.name, *(name for claim in mine for name in (claim.metric, claim.than_metric) if name)]
+        found = [self.metric(name, path) for name in dict.fromkeys(named)]
+        # Every record has an accuracy, and what built-in metrics derive from it.
+        asked = (m for m in found if not m.plugin.built_in or (m.source == "test" and m.name != "accuracy"))
+        return replace(experiment, metrics=tuple(metrics.spec_of(metric) for metric in asked))
+
+    def listed_metrics(
+        self, text: ExperimentText, task: str, origin: Callable[[Sequence[Any]], list[Any]]
+    ) -> tuple[Spec, ...]:
+        """The metrics of the experiment's own list."""
+        found: list[Spec] = []
+        for index, written in enumerate(text.metrics or ()):
+            place = origin(["metrics", index])
+            metric = self.metric(written, place)
+            if task not in metric.tasks:
+                tasks = " or ".join(metric.tasks)
+                raise self.fail(place, f"'{written}' is measured in a {tasks}, and this experiment is a {task}")
+            if metric.name in [spec.label for spec in found]:
+                raise self.fail(place, f"'{metric.name}' is listed twice")
+            found.append(metrics.spec_of(metric))
+        return tuple(found)
 
     def loss(self, written: str, path: Sequence[Any]) -> Spec:
         return self.single("loss", written, path)
@@ -419,7 +486,7 @@ def resolve(registry: Registry, kind: Kind, name: str, written: Mapping[str, Any
     for key, value in written.items():  # a label can contain escapes that its suite file cannot
         if found := flaw(value):
             raise OptionError(key, f"option '{key}' of {kind} '{name}' {found[1]}")
-    options = {key: _as_json(value) for key, value in plugin.parse_options(written).items()}
+    options = {key: as_json(value) for key, value in plugin.parse_options(written).items()}
     shown = {key: value for key, value in options.items() if key in written}
     # For a dataset, `plan.job.with_data` replaces this by the digest of its arrays.
     source = plugin.source_hash if kind == "dataset" else plugin.identity(options)
@@ -439,7 +506,8 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     for key, kind in named:
         partial["properties"][key]["description"] = f"a {kind}: {', '.join(registry.names(kind))}"
     for key in ("metric", "than_metric"):
-        definitions["ClaimText"]["properties"][key]["enum"] = [*METRICS, *([None] if key == "than_metric" else [])]
+        listed = f"{definitions['ClaimText']['properties'][key].get('description', 'a metric')}: {', '.join(METRICS)}"
+        definitions["ClaimText"]["properties"][key]["description"] = f"{listed}, or one of your own"
     reference = {"$ref": "#/$defs/Experiment"}
     top["properties"]["defaults"] |= {"additionalProperties": False, **reference}
     top["properties"]["experiment"]["items"] = {**reference, "required": ["name"]}
@@ -458,10 +526,6 @@ def _claimable(experiments: Sequence[Experiment]) -> dict[str, Experiment]:
     """The experiments that a claim may name: those of the suite and their tuned counterparts."""
     counterparts = [tuned(experiment) for experiment in experiments if experiment.trials]
     return {experiment.name: experiment for experiment in (*experiments, *counterparts)}
-
-
-def _as_json(value: Any) -> Any:
-    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,51 +8,51 @@ import pandas as pd
 from lossbench.analysis.measured import POINT
 from lossbench.analysis.results import Results
 from lossbench.core.point import Point
-from lossbench.plugins.metrics import METRICS
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment
 from lossbench.tasks import TASKS
 
-VERIFICATION = {name: METRICS[name].title for name in TASKS["verification"].headline}
 MOST_CLASSES = 10  # with a column of angles each
 
 
 def width(results: Results) -> Section:
-    """Accuracy and memory against M."""
-    blocks = _along(results, "width", "accuracy and FC memory against the width M")
+    """The headline metric and memory against M."""
+    blocks = _along(results, "width", f"{results.headline.title} and FC memory against the width M")
     return Section("width", "FC width", tuple(blocks) or (Prose("No experiment varies the width."),))
 
 
 def classes(results: Results) -> Section:
-    """Accuracy against the number of classes."""
-    blocks = _along(results, "classes", "accuracy against the number of classes C")
+    """The headline metric against the number of classes."""
+    blocks = _along(results, "classes", f"{results.headline.title} against the number of classes C")
     return Section("classes", "Classes", tuple(blocks) or (Prose("No experiment varies the number of classes."),))
 
 
 def _along(results: Results, axis: str, what: str) -> list[Block]:
     """One row per width and number of classes: the baseline and the best other loss."""
     baseline = results.info.baseline
-    deltas = compared(results, "accuracy")
+    headline = results.headline
+    deltas, digits = compared(results, headline.name), words.digits_of(headline.unit)
     blocks: list[Block] = []
+    unit = words.column(headline).removeprefix(headline.title)
     for experiment, frame in by_experiment(finished(results)):
         if frame[axis].nunique() < 2:
             continue
         rows, anchors = [], []
         for (k, m), group in frame.groupby(["classes", "width"], sort=True):
             base, others = group[group["loss"] == baseline], group[group["loss"] != baseline]
-            best = others.loc[others["accuracy"].idxmax()] if others["accuracy"].notna().any() else None
+            best = others.loc[(headline.sign * others["value"]).idxmax()] if others["value"].notna().any() else None
             found = None if best is None else deltas.get(at(best))
             first = group.iloc[0]
             shown = {
                 "C": str(k),
                 "M": words.width({"width": m, "minimum": first["minimum"]}),
                 "FC layer": words.size(first["bytes_fc"]),
-                f"{baseline}, %": words.number(base["accuracy"].iloc[0]) if len(base) else words.DASH,
-                "95 % interval": words.interval(base["low"].iloc[0], base["high"].iloc[0]) if len(base) else words.DASH,
+                f"{baseline}{unit}": words.number(base["value"].iloc[0], digits) if len(base) else words.DASH,
+                "95 % interval": _interval(base, digits),
                 "best other loss": words.DASH if best is None else str(best["loss"]),
-                "its accuracy, %": words.DASH if best is None else words.number(best["accuracy"]),
-                "Δ points [95 %]": words.difference(found, unit=False) if found else words.DASH,
+                f"its {words.column(headline)}": words.DASH if best is None else words.number(best["value"], digits),
+                words.delta_column(headline, "95 %"): words.difference(found, unit=False) if found else words.DASH,
                 "verdict": found["verdict"] if found else words.DASH,
             }
             rows.append(shown)
@@ -63,13 +63,18 @@ def _along(results: Results, axis: str, what: str) -> list[Block]:
     return blocks
 
 
+def _interval(base: pd.DataFrame, digits: int) -> str:
+    return words.interval(base["low"].iloc[0], base["high"].iloc[0], digits) if len(base) else words.DASH
+
+
 def verification(results: Results) -> Section:
     """Verification of pairs of unseen classes: the metrics that LFW papers report, with verdicts."""
-    found = {metric: compared(results, metric) for metric in VERIFICATION}
+    titles = {name: results.metrics[name].title for name in TASKS["verification"].headline if name in results.metrics}
+    found = {metric: compared(results, metric) for metric in titles}
 
     def write(row: Row) -> dict[str, str]:
         shown = {"loss": row["loss"], "M": words.width(row)}
-        for metric, heading in VERIFICATION.items():
+        for metric, heading in titles.items():
             mine = found[metric].get(at(row))
             pairs = results.pair_intervals.get((*at(row), metric))
             shown[heading] = words.number(row[metric]) + (f" {words.interval(*pairs)}" if pairs else "")

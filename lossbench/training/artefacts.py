@@ -1,0 +1,80 @@
+"""What a finished cell may keep, so that metrics can be measured later without training: as bytes of files.
+
+predictions.npz    the arrays of its evaluation: labels, predictions, scores
+features.npz       these, the features and class weights, and the same of training images
+model.pt           the state of backbone and loss, from which everything can be evaluated again
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lossbench.metrics import Evaluation
+from lossbench.training.checkpoints import as_bytes
+from lossbench.training.state import TrainState
+
+FILES = {"predictions": "predictions.npz", "features": "features.npz", "model": "model.pt"}
+FEATURES = ("features", "weights", "train")  # the fields that only the level `features` has
+MODEL = ("network", "images")  # and those that only the level `model` has
+TENSORS = ("features", "weights")
+
+
+def kept(levels: tuple[str, ...], test: Evaluation, state: TrainState) -> dict[str, bytes]:
+    """The files to keep by name."""
+    made = {
+        "predictions": lambda: _packed(restricted(test, "predictions")),
+        "features": lambda: _packed(restricted(test, "features")),
+        "model": lambda: as_bytes({"backbone": state.backbone.state_dict(), "loss": state.loss.state_dict()}),
+    }
+    return {FILES[level]: made[level]() for level in levels}
+
+
+def restricted(test: Evaluation, level: str) -> Evaluation:
+    """Only what a metric of this level may use: it must be able to do without the rest later."""
+    hidden = {"predictions": (*FEATURES, *MODEL), "features": MODEL, "model": ()}[level]
+    nothing: dict[str, Any] = dict.fromkeys(hidden)
+    return replace(test, **nothing)
+
+
+def unpacked(content: bytes) -> Evaluation:
+    """The evaluation that `kept` has written, on the CPU."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return _evaluation({name: arrays[name] for name in arrays.files})
+
+
+def _packed(test: Evaluation) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **_arrays(test))
+    return buffer.getvalue()
+
+
+def _arrays(test: Evaluation) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in fields(Evaluation):
+        value = getattr(test, field.name)
+        if isinstance(value, Evaluation):
+            found |= {f"{field.name}.{name}": inner for name, inner in _arrays(value).items()}
+        elif isinstance(value, Tensor):
+            found[field.name] = value.detach().float().cpu().numpy()
+        elif isinstance(value, np.ndarray | bool):
+            found[field.name] = np.asarray(value)
+    return found
+
+
+def _evaluation(arrays: dict[str, Any]) -> Evaluation:
+    inner: dict[str, dict[str, Any]] = {}
+    given: dict[str, Any] = dict.fromkeys(TENSORS)
+    for name, value in arrays.items():
+        outer, dot, rest = name.partition(".")
+        if dot:
+            inner.setdefault(outer, {})[rest] = value
+        else:
+            given[name] = torch.from_numpy(value) if name in TENSORS else value if value.ndim else value.item()
+    given |= {name: _evaluation(mine) for name, mine in inner.items()}
+    return Evaluation(**given)
