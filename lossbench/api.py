@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lossbench import engines
+from lossbench.core.current import stale
 from lossbench.core.errors import DataError, SuiteError
-from lossbench.core.metric import Metric, stale
+from lossbench.core.metric import Metric
 from lossbench.core.model import Cell
 from lossbench.data import load_dataset
 from lossbench.engines import available_cores, scheduler
@@ -29,6 +30,7 @@ from lossbench.report import check_folder, write
 from lossbench.store.records import Store, load_records, tabulated
 from lossbench.store.stale import outdated
 from lossbench.suite.claims import of_angles
+from lossbench.suite.overrides import SetLike
 from lossbench.suite.source import SuiteLike
 
 if TYPE_CHECKING:
@@ -85,9 +87,10 @@ def prepare(
     data: str | os.PathLike[str] | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
     fetch: bool = True,
+    set: SetLike = (),
 ) -> Job:
     """Read and plan a suite without training anything."""
-    return job.prepare(suite, Selection(profile=profile, data=data, plugins=plugins, fetch=fetch))
+    return job.prepare(suite, Selection(profile=profile, data=data, plugins=plugins, fetch=fetch, set=set))
 
 
 def predict(job: Job, cells: list[Cell], jobs: int | None = None, servers: Servers | None = None) -> Forecast:
@@ -104,11 +107,13 @@ def run(
     suite: SuiteLike,
     *,
     profile: str | None = None,
+    set: SetLike = (),
     losses: Sequence[str] = (),
     datasets: Sequence[str] = (),
     backbones: Sequence[str] = (),
     widths: Sequence[int] = (),
     seeds: Sequence[int] = (),
+    at: Mapping[str, Sequence[Any]] | None = None,
     shard: str | None = None,
     data: str | os.PathLike[str] | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
@@ -138,7 +143,9 @@ def run(
     What to run:
         suite       a path, the name of a built-in suite, or a dict with the keys of a suite file
         profile     another scale of the suite; "none" for no profile (default: the first of its `auto` that can run)
+        set         keys that override the suite and its profile, such as {"schedule.steps": 100, "seeds": 2}
         losses, datasets, backbones, widths, seeds      only these; losses as `name` or `name[option=value]`
+        at          only these values of axes, as in {"steps": [300]}
         shard       "I/N": only shard I of N, balanced by training steps; writes no report
         data        the folder with the datasets (default: $LOSSBENCH_DATA, else the user's cache)
         plugins     folders with losses/, backbones/ or datasets/
@@ -172,7 +179,9 @@ def run(
     said = _FirstLine(notify, on_prepare)
     planned = job.prepare(
         suite,
-        Selection(profile, data, plugins, losses, datasets, backbones, widths, seeds, shard, fetch, tuple(keep)),
+        Selection(
+            profile, data, plugins, losses, datasets, backbones, widths, seeds, at or {}, shard, fetch, set, tuple(keep)
+        ),
         gpu=chosen.gpu,
         get=partial(_get, notify, on_fetch),
         on_choice=said.choice,

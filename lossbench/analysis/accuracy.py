@@ -46,7 +46,7 @@ def main(data: RunData) -> pd.DataFrame:
             nothing = dict.fromkeys([*shown, "accuracy", "total"], math.nan)
             found = over_seeds.loc[label] if label in over_seeds.index else nothing
             row = {
-                **point,
+                **point.row,
                 "loss": label,
                 "n": n,
                 "failures": int(counts[label] - (done["label"] == label).sum()),

@@ -21,5 +21,5 @@ def by_class(data: RunData) -> pd.DataFrame:
                 for number, angles in enumerate(zip_longest(*(found.get(split, []) for found in by_label[label]))):
                     if known := [angle for angle in angles if angle is not None]:
                         found = {"loss": label, "split": split, "class": number, "n": len(known)}
-                        rows.append({**point, **found, "angle": float(np.mean(known))})
+                        rows.append({**point.row, **found, "angle": float(np.mean(known))})
     return pd.DataFrame(rows, columns=[*POINT, "loss", "split", "class", "n", "angle"])

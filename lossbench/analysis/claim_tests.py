@@ -14,7 +14,7 @@ from lossbench.analysis.measured import Contrast, time_contrast
 from lossbench.analysis.records import RunData
 from lossbench.core.format import Claim
 from lossbench.core.point import Point
-from lossbench.suite.claims import GRID, covers, variants
+from lossbench.suite.claims import covers, variants
 
 # The numbers of a claim, `judge` (Holm's p → verdict and evidence) and `needed` (size of the family → seeds).
 Row = dict[str, Any]
@@ -165,7 +165,8 @@ def _unchanged(data: RunData, claim: Claim, along: str) -> Row:
 def _trend(data: RunData, claim: Claim, along: str) -> Row:
     """The metric increases or decreases: Page's test over the seeds, and no significant step in the other direction."""
     at, table, resolution = _values_along(data, claim, along)
-    scale, per = (np.log2, f"doubling of {along}") if along in GRID else (np.asarray, f"unit of {along}")
+    doubling = claim.follows_axis and min(at, default=0.0) > 0
+    scale, per = (np.log2, f"doubling of {along}") if doubling else (np.asarray, f"unit of {along}")
     unit = data.metrics[claim.metric].unit
     if claim.metric == "step_seconds":
         table, unit = 100 * np.log(table), "%"  # of log seconds: a slope in percent, nearly
@@ -195,15 +196,11 @@ def _open(n: int, unit: str, why: str) -> Row:
 
 
 def followed(data: RunData, claim: Claim, along: str) -> list[Side]:
-    """The values of the option, of `width` or of `classes`, each with the points and the loss that have it."""
+    """The values of the option or axis, each with the points and the loss that have it."""
     where = covered(data, claim)
-    if along == "width":
-        where = _crossed(where, "classes", "width", claim.values)
-    elif along == "classes" and claim.width != "min":
-        # A minimum width belongs to its number of classes; other widths must exist for all of them.
-        where = _crossed(where, "width", "classes", claim.values)
     found: list[Side]
-    if along in GRID:
+    if claim.follows_axis:
+        where = _crossed(where, along, claim)
         values = sorted({point[along] for point in where})
         found = [(value, [p for p in where if p[along] == value], str(claim.loss)) for value in values]
     else:
@@ -237,17 +234,21 @@ def _values_along(data: RunData, claim: Claim, along: str) -> tuple[list[float],
     return at, table, resolution
 
 
-def _crossed(where: Sequence[Point], other: str, along: str, values: Sequence[Any] | None) -> list[Point]:
-    """The points whose `other` exists at every value of `along`: else the trend would be one along both."""
-    found: dict[Any, set[Any]] = {}
+def _crossed(where: Sequence[Point], along: str, claim: Claim) -> list[Point]:
+    """The points whose other axes exist at every value of `along`: else the trend would be one along several axes.
+
+    A minimum width belongs to its number of classes.
+    """
+    apart = (along, "width") if along == "classes" and claim.width == "min" else (along,)
+    where = [point for point in where if along in point and (claim.values is None or point[along] in claim.values)]
+    found: dict[Any, set[Point]] = {}
     for point in where:
-        if values is None or point[along] in values:
-            found.setdefault(point[along], set()).add(point[other])
+        found.setdefault(point[along], set()).add(point.without(*apart))
     shared = set.intersection(*found.values()) if found else set()
-    if not shared:  # no `other` has all values: follow the values of the commonest one
-        counts = [point[other] for point in where]
+    if not shared:  # no others have all values: follow the values of the commonest one
+        counts = [point.without(*apart) for point in where]
         shared = {max(counts, key=counts.count)} if counts else set()
-    return [point for point in where if point[other] in shared]
+    return [point for point in where if point.without(*apart) in shared]
 
 
 def _slope_dz(found: stats.Trend) -> float:

@@ -16,7 +16,7 @@ from lossbench.analysis.records import RunData
 from lossbench.core.format import Claim
 from lossbench.core.metric import Metric
 from lossbench.core.point import Point
-from lossbench.suite.claims import GRID, covers
+from lossbench.suite.claims import covers
 
 CLAIM_COLUMNS = [
     *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
@@ -94,7 +94,7 @@ def _recorded(data: RunData, claim: Claim, recorded: Set[tuple[str, str, str]]) 
         return any((experiment, kind) == (claim.experiment, "timing") for experiment, kind, _ in recorded)
     if claim.along is None:
         losses = _losses(claim)
-    elif claim.along in GRID:
+    elif claim.follows_axis:
         losses = [str(claim.loss)]
     else:
         losses = [loss for *_, loss in followed(data, claim, claim.along)]

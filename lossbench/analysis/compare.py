@@ -17,7 +17,7 @@ from lossbench.core.errors import StoreError
 from lossbench.core.point import AXES
 
 COLUMNS = [
-    *("experiment", "metric", "loss", "n", "before", "after", "delta", "low", "high", "p", "p_holm", "tost_p"),
+    *("point", "experiment", "metric", "loss", "n", "before", "after", "delta", "low", "high", "p", "p_holm", "tost_p"),
     *("verdict", "change", "failed_before", "failed_after", "seeds_needed", "unit", *AXES),
 ]
 
@@ -74,7 +74,7 @@ def _row(sides: list[RunData], metric: str, at: LossAt, failed: list[Counter[Los
     second, first = found.sides
     means = {"before": sum(first) / len(first), "after": sum(second) / len(second)} if first else {}
     counts = {"failed_before": lost[0], "failed_after": lost[1]}
-    return {**point, "metric": metric, "loss": loss, **found._asdict(), **means, **counts}
+    return {**point.row, "metric": metric, "loss": loss, **found._asdict(), **means, **counts}
 
 
 def _changed(old: RunData, new: RunData) -> list[str]:
@@ -111,4 +111,4 @@ def _notes(old: RunData, new: RunData) -> list[str]:
 
 def _title(at: LossAt) -> str:
     point, loss = at
-    return f"{point['experiment']}: {loss} ({point['dataset']}, C = {point['classes']}, M = {point['width']})"
+    return f"{point['experiment']}: {loss} ({point.told()})"

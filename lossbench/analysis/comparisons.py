@@ -12,7 +12,7 @@ from lossbench.analysis.measured import time_contrast
 from lossbench.analysis.records import RunData
 
 COMPARISON_COLUMNS = [
-    *("experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
+    *("point", "experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
     *("verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"),
     *("wins", "ties", "p_equivalent", "p_flip"),  # of the headline metric
 ]
@@ -38,7 +38,7 @@ def _compared(data: RunData) -> Iterator[Row]:
         for point in (point for point in data.points if point in known):
             for loss in (loss for loss in data.labels[1:] if (point, loss) in measured.totals):
                 found = measured.contrast(metric, [point], loss, baseline, margin)
-                yield {**point, "metric": metric, "loss": loss, "baseline": baseline, **found._asdict()}
+                yield {**point.row, "metric": metric, "loss": loss, "baseline": baseline, **found._asdict()}
 
 
 def _timed(data: RunData) -> Iterator[Row]:
@@ -47,7 +47,7 @@ def _timed(data: RunData) -> Iterator[Row]:
         for loss in data.labels[1:]:
             if baseline in rounds and loss in rounds:
                 found = time_contrast(rounds[loss], rounds[baseline])
-                yield {**point, "metric": "step_seconds", "loss": loss, "baseline": baseline, **found._asdict()}
+                yield {**point.row, "metric": "step_seconds", "loss": loss, "baseline": baseline, **found._asdict()}
 
 
 def _add_nonparametric(family: Sequence[Row], margin: float, sign: int) -> None:

@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from lossbench import stats
 from lossbench.analysis.measured import POINT
 from lossbench.analysis.records import RunData
-from lossbench.core.point import Point
 
 PHASES = ("forward", "backward", "optimizer")
 PHASE_COLUMNS = [*POINT, "loss", "step", *PHASES, "rounds"]
 MOST_CHOICES = 40  # on one front; the memory for its resamples grows with their square
-WITHIN = ["experiment", "dataset", "backbone", "classes"]
-FRONT_COLUMNS = [*WITHIN, "width", "loss", "accuracy", "value", "bytes", "front_memory", "seconds", "front_time"]
+FRONT_COLUMNS = [*POINT, "loss", "accuracy", "value", "bytes", "front_memory", "seconds", "front_time"]
 
 
 def phases(data: RunData) -> pd.DataFrame:
@@ -28,7 +26,7 @@ def phases(data: RunData) -> pd.DataFrame:
             parts = notes.get("phases", {}).get(loss, {})
             split = {name: 1000 * float(np.median(parts[name])) if name in parts else math.nan for name in PHASES}
             step = {"step": 1000 * float(np.median(seconds)), **split, "rounds": len(seconds)}
-            rows.append({**point, "loss": loss, **step})
+            rows.append({**point.row, "loss": loss, **step})
     return pd.DataFrame(rows, columns=PHASE_COLUMNS)
 
 
@@ -44,14 +42,14 @@ def front(data: RunData, main: pd.DataFrame) -> pd.DataFrame:
     frame = main[main["n"] > 0].reset_index(drop=True)
     frame["bytes"] = frame["bytes_fc"] + frame["bytes_classifier"] + frame["bytes_loss"]
     frame = frame.assign(front_memory=math.nan, seconds=math.nan, front_time=math.nan)
-    for _, group in frame.groupby(WITHIN, sort=False):
+    within = [point.without("width") for point in frame["point"]]
+    for _, group in frame.groupby(within, sort=False):
         if 2 <= len(group) <= MOST_CHOICES:
             # Shares of resamples: a fixed generator makes them the same on every rendering.
             chance = stats.pareto_chance(_values(data, group), group["bytes"], np.random.default_rng(0))
             frame.loc[group.index, "front_memory"] = chance
     for point, rounds, _ in data.timed:
-        group = frame[np.logical_and.reduce([frame[name] == point[name] for name in POINT])]
-        group = group[group["loss"].isin(rounds)]
+        group = frame[(frame["point"] == point) & frame["loss"].isin(rounds)]
         times = [rounds[loss] for loss in group["loss"]]
         frame.loc[group.index, "seconds"] = [float(np.median(seconds)) for seconds in times]
         if 2 <= len(group) <= MOST_CHOICES:
@@ -60,13 +58,13 @@ def front(data: RunData, main: pd.DataFrame) -> pd.DataFrame:
             logs = np.log([mine[:shared] for mine in times]).T.reshape(shared, -1)
             chance = stats.pareto_chance(_values(data, group), logs, np.random.default_rng(0), rounds=True)
             frame.loc[group.index, "front_time"] = chance
-    several = frame.groupby(WITHIN, sort=False)["loss"].transform("size") > 1
+    several = frame.groupby(within, sort=False)["loss"].transform("size") > 1
     return frame.loc[several, FRONT_COLUMNS].reset_index(drop=True)
 
 
 def _values(data: RunData, choices: pd.DataFrame) -> NDArray[np.float64]:
     """Seeds × choices of the headline metric, larger is better; for the seeds that all choices have."""
-    found = [data.measured.at(data.headline.name, Point(row), row["loss"]) for row in choices.to_dict("records")]
+    found = [data.measured.at(data.headline.name, row["point"], row["loss"]) for row in choices.to_dict("records")]
     seeds = [seed for seed in found[0] if all(seed in values for values in found)]
     return data.headline.sign * np.array([[values[seed] for values in found] for seed in seeds]).reshape(
         len(seeds), len(found)

@@ -12,7 +12,7 @@ from lossbench import stats
 from lossbench.core.metric import Metric
 from lossbench.core.point import COLUMNS, Point
 
-POINT = list(COLUMNS)  # a list, as pandas takes several columns
+POINT = ["point", *COLUMNS]  # the columns of a point, see `Point.row`
 LossAt = tuple[Point, str]  # a loss, by its label, at a point
 
 
@@ -69,7 +69,8 @@ class Measured:
         known = [(point, loss) for point in where if (point, loss) in self.totals]
         if metric == "steps_to_converge":
             return max((self.spacing.get(key, 0.0) for key in known), default=0.0)
-        total = max((self.totals[key] for key in known), default=0.0)
+        per_class = self.metrics[metric].step_of == "class"
+        total = max((self.totals[key] / (key[0]["classes"] if per_class else 1) for key in known), default=0.0)
         return self.metrics[metric].step / total if total > 0 else 0.0
 
     def contrast(
@@ -83,8 +84,7 @@ class Measured:
 
 def losses_at(frame: pd.DataFrame) -> list[LossAt]:
     """The point and loss of every row of a frame of records."""
-    rows = zip(*(frame[name] for name in (*POINT, "label")), strict=True)
-    return [(Point(dict(zip(POINT, values, strict=True))), label) for *values, label in rows]
+    return list(zip(frame["point"], frame["label"], strict=True))
 
 
 def contrast(

@@ -14,7 +14,7 @@ from lossbench.core.model import Cell
 from lossbench.core.point import AXES
 
 NUMBERS = ("published", "mean", "low", "high", "n", "verdict")
-PUBLISHED_COLUMNS = ["experiment", "loss", *NUMBERS, "differs", "source", *AXES]
+PUBLISHED_COLUMNS = ["point", "experiment", "loss", *NUMBERS, "differs", "source", *AXES]
 MARGIN = 0.5  # points, where the suite's margin is one of another metric
 UNSTATED = "the paper's protocol is not stated"
 
@@ -37,7 +37,7 @@ def judged(data: RunData) -> pd.DataFrame:
             margin = data.margin("accuracy") or MARGIN
             found = stats.reproduction(measured, value, margin, differs=differs, resolution=resolution)
             numbers = {name: getattr(found, name) for name in NUMBERS}
-            rows.append({**point, "loss": loss, **numbers, "differs": "; ".join(differs), "source": table.source})
+            rows.append({**point.row, "loss": loss, **numbers, "differs": "; ".join(differs), "source": table.source})
     return pd.DataFrame(rows, columns=PUBLISHED_COLUMNS)
 
 

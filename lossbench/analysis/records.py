@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lossbench.analysis.measured import POINT, Measured
+from lossbench.analysis.measured import Measured
 from lossbench.core.errors import StoreError
 from lossbench.core.metric import Metric
 from lossbench.core.model import Cell, SuiteInfo
@@ -22,7 +22,7 @@ from lossbench.store.records import Plan, Store, tabulated
 from lossbench.suite.claims import default_applies
 
 # Columns that are no single values, or long texts: not in records.csv.
-BULKY = ("curve", "angles", "features", "rounds", "timing", "environment", "error", "cause", "verification")
+BULKY = ("point", "curve", "angles", "features", "rounds", "timing", "environment", "error", "cause", "verification")
 
 
 class TimingCell(NamedTuple):
@@ -122,8 +122,8 @@ class RunData:
 
     @cached_property
     def plain_records(self) -> pd.DataFrame:
-        """The columns of the records that hold single values."""
-        return self.records.drop(columns=list(BULKY))
+        """The columns of the records that hold single values, and the swept axes."""
+        return flat(self.records).drop(columns=list(BULKY), errors="ignore")
 
     def flagged(self, flag: str) -> dict[str, int]:
         """The number of cells with a flag by loss, without trials, which are not expected to do well."""
@@ -141,20 +141,29 @@ class RunData:
         raise StoreError(f"{key}: none of the runs has its correctness bits")
 
 
+def flat(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame with one column per swept axis in place of `point`; `axis.NAME` where a column has its name already."""
+    if "point" not in frame:
+        return frame
+    names = dict.fromkeys(name for point in dict.fromkeys(frame["point"]) for name in point.extra)
+    axes = {f"axis.{name}" if name in frame else name: [point.get(name) for point in frame["point"]] for name in names}
+    return frame.drop(columns="point").assign(**axes)
+
+
 def _merged(plans: Sequence[Sequence[Cell]]) -> list[Cell]:
     """The cells of all plans once each; refused where two of them are for the same loss, point and seed."""
     merged = {(cell.experiment, cell.label, cell.key): cell for cells in plans for cell in cells}
     trained = (cell for cell in merged.values() if cell.kind != "warm")  # trials have warm starts of their own
-    count = Counter((cell.experiment, cell.label, cell.width, cell.classes, cell.seed, cell.trial) for cell in trained)
+    count = Counter((cell.point, cell.label, cell.seed, cell.trial) for cell in trained)
     if twice := next((found for found, times in count.items() if times > 1), None):
+        point, label, *_ = twice
         raise StoreError(
-            f"these runs have different cells for {twice[1]} of experiment '{twice[0]}' (another profile or version of "
-            "the suite or a plugin); report them one by one"
+            f"these runs have different cells for {label} of experiment '{point['experiment']}' (another profile or "
+            "version of the suite or a plugin); report them one by one"
         )
     return list(merged.values())
 
 
 def points(frame: pd.DataFrame) -> Iterator[tuple[Point, pd.DataFrame]]:
     """Each point of a frame with its rows, in the order of the frame."""
-    for values, group in frame.groupby(POINT, sort=False):
-        yield Point(dict(zip(POINT, values, strict=True))), group
+    yield from frame.groupby("point", sort=False)

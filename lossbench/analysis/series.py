@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lossbench import stats
-from lossbench.analysis.measured import POINT
 from lossbench.analysis.results import Results
 from lossbench.core import plain
-from lossbench.core.point import AXES, Point
+from lossbench.core.point import Point
+from lossbench.core.point import told as axis_told
 
 CURVE_COLUMNS = ["loss", "series", "step", "n", "mean", "low", "high"]
 PAIR_COLUMNS = ["a", "b", "n", "delta", "low", "high", "p", "p_holm", "verdict", "points"]
@@ -26,26 +26,24 @@ def at_one_point(frame: pd.DataFrame) -> pd.DataFrame:
     if frame.empty:
         return frame
     first = frame.sort_values(["classes", "width"], ascending=False, kind="stable").iloc[0]
-    return frame[np.logical_and.reduce([frame[name] == first[name] for name in AXES])]
+    return frame[frame["point"] == first["point"]]
 
 
-def where(row: Mapping[str, Any] | pd.Series[Any]) -> str:
-    """A point as text."""
-    return f"{plain.line(row['dataset'])}, C = {row['classes']}, M = {row['width']}"
+def where(point: Point) -> str:
+    """A point as text; the backbone only where others may stand beside it."""
+    return plain.line(point.told(name for name in point if name not in ("experiment", "backbone")))
 
 
 def varied(group: pd.DataFrame) -> list[str]:
-    """The fewest columns that distinguish the points of a frame: `digits[classes=5]` needs no C beside it."""
-    several = [column for column in ("dataset", "classes", "width") if group[column].nunique() > 1]
-    if "dataset" in several and "classes" in several:
-        one_set = group["dataset"].str.partition("[")[0].nunique() == 1
-        several.remove("dataset" if one_set and group.groupby("classes")["dataset"].nunique().max() == 1 else "classes")
-    return several
+    """The axes that distinguish the points of a frame."""
+    points = list(dict.fromkeys(group["point"]))
+    names = dict.fromkeys(name for point in points for name in point if name != "experiment")
+    return [name for name in names if len({point.get(name) for point in points}) > 1]
 
 
-def told(row: Mapping[str, Any] | pd.Series[Any], columns: Sequence[str]) -> list[str]:
-    """These columns of a point as text."""
-    return [f"{ {'classes': 'C = ', 'width': 'M = '}.get(name, '') }{row[name]}" for name in columns]
+def told(point: Point, names: Sequence[str]) -> list[str]:
+    """These axes of a point as text."""
+    return [axis_told(name, point[name]) for name in names if name in point]
 
 
 def order(results: Results, present: Sequence[str] | pd.Series[Any]) -> list[str]:
@@ -88,14 +86,14 @@ def curves(results: Results, experiment: str) -> pd.DataFrame:
 def first_timed(frame: pd.DataFrame, experiment: str) -> pd.DataFrame:
     """The rows of the first timing cell of an experiment."""
     mine = frame[frame["experiment"] == experiment]
-    return mine[np.logical_and.reduce([mine[name] == mine[name].iloc[0] for name in POINT])] if len(mine) else mine
+    return mine[mine["point"] == mine["point"].iloc[0]] if len(mine) else mine
 
 
 def front(results: Results, experiment: str) -> pd.DataFrame:
-    """The headline metric against step time at the first timed point, as the tables state them: POINT, loss, n, rounds,
+    """The headline metric against step time at the first timed point, as the tables state them: point, loss, n, rounds,
     value, low, high, ratio, ratio_low, ratio_high, chance; and best: no other loss is as good and as fast.
     """
-    at = [*POINT, "loss"]
+    at = ["point", "loss"]
     rounds = first_timed(results.phases, experiment)[[*at, "rounds"]]
     frame = results.front.rename(columns={"front_time": "chance"}).merge(rounds, on=at)
     if results.info.baseline not in set(rounds["loss"]) or frame.empty:

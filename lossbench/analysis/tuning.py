@@ -34,14 +34,8 @@ def tuned(data: RunData) -> pd.DataFrame:
     for point, loss in planned:
         mine = trials.get((point, loss))
         if mine is not None:
-            rows.append(
-                {
-                    **point,
-                    "loss": loss,
-                    **_values(data, budget, point, loss),
-                    **_trials(budget, mine, data.headline.sign),
-                }
-            )
+            values, trial = _values(data, budget, point, loss), _trials(budget, mine, data.headline.sign)
+            rows.append({**point.row, "loss": loss, **values, **trial})
             if rows[-1]["trial"] == 1:  # the default won, so both sides are the same cells: no estimate of a difference
                 rows[-1] |= {"low": None, "high": None}
     return pd.DataFrame(rows, columns=TUNING_COLUMNS)
@@ -49,7 +43,7 @@ def tuned(data: RunData) -> pd.DataFrame:
 
 def _values(data: RunData, budget: Budget, point: Point, loss: str) -> dict[str, Any]:
     """The headline metric of both settings with its intervals, and the paired difference."""
-    twin, headline = Point({**point, "experiment": budget.experiments[point["experiment"]]}), data.headline
+    twin, headline = point.of(budget.experiments[point["experiment"]]), data.headline
     default, chosen = (data.measured.at(headline.name, where, loss) for where in (point, twin))
     row: dict[str, Any] = {}
     for side, values in (("default", default), ("tuned", chosen)):

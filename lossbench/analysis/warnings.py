@@ -133,7 +133,7 @@ def mixed_environments(data: RunData, comparisons: pd.DataFrame) -> Iterator[Cau
         pairs = []
         for row in group.to_dict("records"):
             for seed in _seeds(data, row)[0]:
-                mine, base = (where.get((Point(row), row[side], seed)) for side in ("loss", "baseline"))
+                mine, base = (where.get((row["point"], row[side], seed)) for side in ("loss", "baseline"))
                 pairs += [(mine, base)] if base is not None else []
         if crossed := sum(mine != base for mine, base in pairs):
             text = (
@@ -162,7 +162,7 @@ def test_set_noise(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution
         return np.stack([bits[key] for key in mine])
 
     for row in frame.to_dict("records"):
-        point = Point(row)
+        point = row["point"]
         mine, base = _seeds(data, row)
         seeds = [seed for seed in mine if seed in base]
         means = (float(np.mean([side[seed] for seed in seeds])) for side in (mine, base))
@@ -251,7 +251,7 @@ def _headline(data: RunData, comparisons: pd.DataFrame) -> pd.DataFrame:
 
 def _seeds(data: RunData, row: dict[str, Any]) -> tuple[dict[int, float], dict[int, float]]:
     """The headline metric of both sides of a comparison by seed."""
-    point, metric = Point(row), data.headline.name
+    point, metric = row["point"], data.headline.name
     return data.measured.at(metric, point, row["loss"]), data.measured.at(metric, point, row["baseline"])
 
 

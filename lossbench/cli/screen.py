@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lossbench.analysis.compare import Comparison
     from lossbench.api import RunResult
     from lossbench.core.model import Cell
+    from lossbench.core.point import Point
     from lossbench.data.download.fetch import Check, State
     from lossbench.data.download.sources import Source
     from lossbench.plan.forecast import Forecast
@@ -92,19 +93,28 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     kinds = {"cells": "train", "warm starts": "warm", "timing": "timing"}
     if any(cell.kind == "trial" for cell in job.cells):
         kinds["trials"] = "trial"
-    columns = ["experiment", "dataset", "backbone", "widths", "losses", "seeds", *kinds, "done"]
+    columns = ["experiment", "dataset", "backbone", "widths", "swept", "losses", "seeds", *kinds, "done"]
     rows = []
     for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
         mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
         if not mine:
             continue
         trained = [cell for cell in mine if cell.kind == "train"]
-        row = [experiment, _datasets(mine), mine[0].backbone.label]
+        points = dict.fromkeys(cell.point for cell in mine)
+        classes = _listed(points, "classes")
+        row = [experiment, _listed(points, "dataset") + (f", C = {classes}" if "," in classes else "")]
+        row.append(_listed(points, "backbone"))
         row.append(", ".join(map(str, dict.fromkeys(cell.width for cell in mine))))
         counts = [len({cell.loss.label for cell in trained}), len({cell.seed for cell in trained})]
         counts += [sum(cell.kind == kind for cell in mine) for kind in kinds.values()]
-        rows.append([*row, *map(str, counts), str(sum(cell.key in records for cell in mine))])
-    console().print(table_of(columns, rows, left=columns[:3], title=info.title))
+        swept = "; ".join(
+            f"{name} {_listed(points, name)}" for name in dict.fromkeys(n for p in points for n in p.extra)
+        )
+        rows.append([*row, swept, *map(str, counts), str(sum(cell.key in records for cell in mine))])
+    if not any(row[4] for row in rows):
+        columns.remove("swept")
+        rows = [[*row[:4], *row[5:]] for row in rows]
+    console().print(table_of(columns, rows, left=[*columns[:3], "swept"], title=info.title))
     found = outdated(job.chosen, records, info.metrics)
     again = {cell.key for cell in found.train}
     todo = [cell for cell in job.chosen if cell.key not in records or cell.key in again]
@@ -129,13 +139,11 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     return todo + following
 
 
-def _datasets(cells: Sequence[Cell]) -> str:
-    """The datasets of an experiment; if they differ only in the number of classes, one name and the numbers."""
-    written = dict.fromkeys(cell.dataset.label for cell in cells)
-    without = {re.sub(r"\[classes=\d+\]|classes=\d+,|,classes=\d+", "", label) for label in written}
-    if len(written) == 1 or len(without) > 1:
-        return ", ".join(written)
-    return f"{without.pop()}, C = {', '.join(map(str, dict.fromkeys(cell.classes for cell in cells)))}"
+def _listed(points: Iterable[Point], axis: str) -> str:
+    """The values of an axis."""
+    from lossbench.core.point import shown
+
+    return ", ".join(dict.fromkeys(shown(point[axis]) for point in points if axis in point))
 
 
 def show_forecast(expected: Forecast) -> None:
@@ -224,6 +232,8 @@ def show_status(store: Store) -> int:
         rows.append([experiment, *(str(sum(states[key] == column for key in mine)) for column in columns)])
     title = f"{info.title} ({store.root})"
     console().print(table_of(["experiment", *columns], rows, left=["experiment"], title=title))
+    if info.overrides:
+        echo(f"run again with: {info.command}")
     for name, why in info.missing.items():
         echo(f"not run: {name}: {why}")
     for name, why in damaged.items():

@@ -93,6 +93,7 @@ class PublishedText(Text):
     classes: Positive | None = Field(None, description="the number of classes they apply to; default: all")
 
 
+AxisValue = str | bool | int | Number | None  # None: a point without this axis, which no file can write
 Option = Annotated[str, Field(min_length=1)]
 
 
@@ -109,11 +110,15 @@ class ClaimKeys(Text):
     margin: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)] | None = Field(
         None, description="the equivalence margin in the metric's unit; default for scores: that of the suite"
     )
-    increases_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
-    decreases_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
-    unchanged_with: Option | None = Field(None, description="an option of the loss, or `width`, or `classes`")
+    increases_with: Option | None = Field(None, description="an option of the loss, or an axis of the grid")
+    decreases_with: Option | None = Field(None, description="an option of the loss, or an axis of the grid")
+    unchanged_with: Option | None = Field(None, description="an option of the loss, or an axis of the grid")
     values: Annotated[list[Number | Literal["min"]], Field(min_length=2)] | None = Field(
-        None, description="only these values of the option, of `width` or `classes`"
+        None, description="only these values of the option or axis"
+    )
+    at: dict[str, AxisValue] = Field(
+        default={},
+        description="test only at these values of axes; default: one case per dataset, backbone and swept value",
     )
     width: Width | None = Field(None, description="test only at this width; default: all widths of the experiment")
     classes: Positive | None = Field(None, description="test only at this number of classes; default: all of them")
@@ -127,6 +132,7 @@ class Claim(ClaimKeys):
     better: str | None = None
     not_worse: str | None = None
     loss: str | None = None
+    follows_axis: bool = False  # a trend along an axis of the grid, not along an option of the loss
 
     @property
     def along(self) -> str | None:

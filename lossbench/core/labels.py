@@ -22,6 +22,14 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
+def axis_value(value: Any) -> Any:
+    """The value of an option or key on an axis: a number or a text; lists and tables as labels write them."""
+    if isinstance(value, dict):
+        inside = ",".join(f"{key}={_plain(item)}" for key, item in value.items() if key != "name")
+        return f"{value['name']}[{inside}]" if "name" in value and inside else value.get("name", inside)
+    return _plain(value) if isinstance(value, list | tuple) else value
+
+
 def parse_label(text: str) -> tuple[str, dict[str, Any]]:
     """`name[option=value,…]` → (name, options); values are read as TOML, else as plain text."""
     match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\[(.*)\])?\s*", text, flags=re.DOTALL)
@@ -35,13 +43,14 @@ def parse_label(text: str) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"'{part.strip()}' in '{text}' is not of the form option=value")
         if key in options:
             raise ValueError(f"option '{key}' is given twice in '{text}'")
-        options[key] = _plain_value(value)
+        options[key] = plain_value(value)
     return name, options
 
 
-def _plain_value(text: str) -> Any:
+def plain_value(text: str) -> Any:
+    """A value that was written as TOML, or as plain text; `(a b)` is a list."""
     if text.startswith("(") and text.endswith(")"):
-        return [_plain_value(item) for item in text[1:-1].split()]
+        return [plain_value(item) for item in text[1:-1].split()]
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

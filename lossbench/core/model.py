@@ -6,17 +6,20 @@ Plain data, and the only thing that crosses a process boundary.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from lossbench.core import plain
 from lossbench.core.errors import bounded
 from lossbench.core.format import Claim, PublishedText, Schedule, Task, Timing
+from lossbench.core.geometry import minimum_width
 from lossbench.core.metric import Metric
-from lossbench.core.point import Point
+from lossbench.core.point import COLUMNS, Point, shown
 from lossbench.core.values import frozen
 
 # Raised whenever lossbench's own training or evaluation code changes results, so that older records are not taken for
@@ -88,31 +91,63 @@ class Setting(NamedTuple):
 LossAt = tuple[Point, str]  # a loss, by its label, at a point of the grid
 
 
+class DataAt(NamedTuple):
+    """A dataset of a grid: its number of classes, and the values of `dataset` and of its swept options."""
+
+    classes: int
+    dataset: Spec
+    axes: Mapping[str, Any]
+
+
+class BackboneAt(NamedTuple):
+    """A backbone of a grid, and the values of `backbone` and of its swept options."""
+
+    backbone: Spec
+    axes: Mapping[str, Any]
+
+
+class ScheduleAt(NamedTuple):
+    """A schedule of a grid, and the values of its swept keys."""
+
+    schedule: Schedule
+    axes: Mapping[str, Any]
+
+
+class Node(NamedTuple):
+    """A point of a grid, and what is trained there; `data` is the place of its dataset in the experiment."""
+
+    point: Point
+    data: int
+    backbone: Spec
+    width: int
+    schedule: Schedule
+
+
 @dataclass(frozen=True)
 class Trials:
     """The trials of an experiment that is tuned, scored on held-out training images.
 
     `settings` has the settings of each loss by its label, ordered by trial number; the first is the default.
-    `tasks` are those of the experiment, each with the same images held out.
+    `datasets` are those of the experiment, each with the same images held out.
     """
 
     settings: Mapping[str, tuple[Setting, ...]]
-    tasks: tuple[tuple[int, Spec], ...]
+    datasets: tuple[DataAt, ...]
     seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One grid with every name resolved; `tasks` pairs each number of classes with its dataset."""
+    """One grid with every name resolved: datasets × backbones × widths × schedules × losses × seeds."""
 
     name: str
     task: Task
-    tasks: tuple[tuple[int, Spec], ...]
-    backbone: Spec
+    datasets: tuple[DataAt, ...]
+    backbones: tuple[BackboneAt, ...]
     widths: tuple[int | Literal["min"], ...]
     losses: tuple[Spec, ...]
     seeds: tuple[int, ...]
-    schedule: Schedule
+    schedules: tuple[ScheduleAt, ...]
     warm: Warm | None
     timing: Timing | None
     published: tuple[PublishedText, ...]
@@ -130,7 +165,31 @@ class Experiment:
     @property
     def size(self) -> int:
         """The number of cells in its grid, without trials, warm starts and timing cells."""
-        return len(self.tasks) * len(self.widths) * len(self.losses) * len(self.seeds)
+        points = len(self.datasets) * len(self.backbones) * len(self.widths) * len(self.schedules)
+        return points * len(self.losses) * len(self.seeds)
+
+    @cached_property
+    def grid(self) -> tuple[Node, ...]:
+        """Its points in order, equal ones once; the width "min" is the minimum for the number of classes."""
+        nodes: dict[Point, Node] = {}
+        for number, data in enumerate(self.datasets):
+            widths = (minimum_width(data.classes) if width == "min" else width for width in self.widths)
+            for width, backbone, schedule in itertools.product(dict.fromkeys(widths), self.backbones, self.schedules):
+                fixed = {"classes": data.classes, "width": width}
+                swept = {**data.axes, **backbone.axes, **schedule.axes}
+                main = {name: swept.pop(name) for name in ("dataset", "backbone")}
+                point = Point({"experiment": self.name, **main, **fixed, **swept})
+                nodes.setdefault(point, Node(point, number, backbone.backbone, width, schedule.schedule))
+        return tuple(nodes.values())
+
+    @cached_property
+    def varied(self) -> tuple[str, ...]:
+        """The axes that have several values in its grid, or that only some of its points have."""
+        found: dict[str, set[Any]] = {}
+        for point, *_ in self.grid:
+            for name, value in point.items():
+                found.setdefault(name, set()).add(value)
+        return tuple(name for name, values in found.items() if len(values) > 1 or name not in COLUMNS)
 
     def trains_as(self, other: Experiment) -> bool:
         """Whether its cells are trained as those of `other`, apart from losses, seeds and machines."""
@@ -168,6 +227,7 @@ class SuiteInfo:
     looks: Mapping[str, list[int]] = field(default_factory=dict)  # different numbers of seeds in earlier plans
     tuning: Budget | None = None
     note: str = ""  # the profile's note, shown first
+    overrides: list[str] = field(default_factory=list)  # key=value, as given with --set
     headline: str = "accuracy"  # the metric that comparisons, tuning, ranks and the margin are about
     metrics: tuple[Metric, ...] = ()  # all that the suite can name
 
@@ -191,10 +251,16 @@ class SuiteInfo:
             name: tuple(PublishedText.model_validate(table) for table in _tables(written))
             for name, written in data["published"].items()
         }
-        claims = tuple(Claim.model_validate(claim) for claim in data["claims"])
+        claims = tuple(_claim(claim) for claim in data["claims"])
         tuning = Budget(**data["tuning"]) if data.get("tuning") else None
         metrics = tuple(Metric.from_json(metric) for metric in data.get("metrics", ()))
         return cls(**{**data, "claims": claims, "published": published, "tuning": tuning, "metrics": metrics})
+
+
+def _claim(written: Mapping[str, Any]) -> Claim:
+    """A claim of a plan; older plans do not say that it follows an axis, which was the width or the classes."""
+    found = Claim.model_validate(written)
+    return found if found.along not in ("width", "classes") else found.model_copy(update={"follows_axis": True})
 
 
 def _tables(written: Any) -> list[Any]:
@@ -238,6 +304,8 @@ class Cell:
     device: str = "cpu"
     autocast: str | None = None
     channels_last: bool = False
+    axes: Mapping[str, Any] = field(default_factory=dict, compare=False)  # its point, without the experiment
+    shows: tuple[str, ...] = field(default=(), compare=False)  # the axes that its title names besides C and M
     trial: int | None = None  # for a trial: its number, from 1
     metrics: tuple[Spec, ...] = ()  # that the suite asks for
     default_metrics: bool = True  # the built-in metrics of the task are recorded, too
@@ -245,6 +313,9 @@ class Cell:
     key: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
+        if not self.axes:  # older plans and records
+            axes = {"dataset": self.dataset.label, "backbone": self.backbone.label}
+            object.__setattr__(self, "axes", {**axes, "classes": self.classes, "width": self.width})
         if not self.key:
             object.__setattr__(self, "key", self.computed_key())
 
@@ -267,7 +338,8 @@ class Cell:
     def title(self) -> str:
         """One line that distinguishes this cell from the others of its suite."""
         trial = "" if self.trial is None else f"trial={self.trial} "
-        where = f"M={self.width} C={self.classes} {trial}seed={self.seed}"
+        swept = "".join(f"{name}={shown(self.axes[name])} " for name in self.shows if name in self.axes)
+        where = f"{swept}M={self.width} C={self.classes} {trial}seed={self.seed}"
         return plain.line(f"{self.experiment}  {self.label}  {where}")
 
     def summary(self) -> dict[str, Any]:
@@ -279,6 +351,7 @@ class Cell:
             "backbone": self.backbone.label,
             "width": self.width,
             "classes": self.classes,
+            "point": dict(self.axes),
             "loss": self.loss.name if self.kind != "timing" else None,
             "options": dict(self.loss.options) if self.kind != "timing" else {},
             "seed": self.seed,
@@ -286,10 +359,10 @@ class Cell:
             "trial": self.trial,
         }
 
-    @property
+    @cached_property
     def point(self) -> Point:
         """Its point in the grid of its experiment."""
-        return Point(self.summary())
+        return Point({"experiment": self.experiment, **self.axes})
 
     def warm_cell(self) -> Cell:
         """The cell whose checkpoint this one starts from."""
@@ -335,6 +408,8 @@ class Cell:
             return {"loss": plain(warm.loss), "steps": warm.steps} | ({} if warm.lr is None else {"lr": warm.lr})
 
         return {name: getattr(self, name) for name in PLAIN} | {
+            "axes": dict(self.axes),
+            "shows": list(self.shows),
             "dataset": plain(self.dataset),
             "backbone": plain(self.backbone),
             "losses": [plain(spec) for spec in self.losses],
@@ -347,7 +422,7 @@ class Cell:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cell:
-        data = {"trial": None, "metrics": (), "default_metrics": True, "keep": (), **data}
+        data = {"trial": None, "axes": {}, "shows": (), "metrics": (), "default_metrics": True, "keep": (), **data}
         warm = data["warm"]
         if data["kind"] == "trial" and data["trial"] is None:  # older files: the label of the loss is `arcface trial 3`
             (loss,) = data["losses"]
@@ -355,6 +430,8 @@ class Cell:
             data = {**data, "trial": int(number), "losses": [{**loss, "label": label}]}
         return cls(
             **{name: data[name] for name in PLAIN},
+            axes=data["axes"],
+            shows=tuple(data["shows"]),
             dataset=Spec(**data["dataset"]),
             backbone=Spec(**data["backbone"]),
             losses=tuple(Spec(**spec) for spec in data["losses"]),

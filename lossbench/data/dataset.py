@@ -81,6 +81,7 @@ class Dataset:
     pairs: NDArray[np.int64] | None = None  # P×3 over test.images: image a, image b, same?
     folds: NDArray[np.int64] | None = None  # P: the fold of each pair
     tested: tuple[int, ...] | None = None  # the folds to test; None: all
+    held_out: Split | None = None  # training images that nothing trains or tests on: metrics may fit to them
     augment: tuple[str, ...] = ()  # of training batches
     sources: tuple[Path, ...] = ()  # files or folders it was read from: if they change, it is prepared again
     version: str = ""  # a digest of all arrays, set by the cache

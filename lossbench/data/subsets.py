@@ -69,12 +69,8 @@ def held_out(dataset: Dataset, share: float) -> Dataset:
         raise DataError(f"validation must be a share of the training images between 0 and 1, got {share:g}")
     split = dataset.train
     if dataset.pairs is None:
-        size = round(share * len(split))
-        if not dataset.classes <= size <= len(split) - dataset.classes:
-            raise DataError(f"validation = {share:g} of {len(split)} images leaves a class without one")
-        chosen = _drawn(split.labels, dataset.classes, size, derive(0, "validation"))
-        rest = np.setdiff1d(np.arange(len(split)), chosen)
-        return replace(dataset, train=split.take(rest), test=split.take(chosen))
+        train, test = _parted(dataset, share, "validation")
+        return replace(dataset, train=train, test=test)
     classes = learned_classes(dataset.classes, share)
     order = np.random.default_rng(derive(0, "validation")).permutation(dataset.classes)
     new_label = np.empty(dataset.classes, dtype=np.int64)
@@ -84,6 +80,26 @@ def held_out(dataset: Dataset, share: float) -> Dataset:
     pairs, folds = drawn_pairs(test.labels, VALIDATION_PAIRS)
     train = split.take(np.flatnonzero(labels < classes)).relabelled(new_label)
     return replace(dataset, train=train, test=test, classes=classes, pairs=pairs, folds=folds, tested=None)
+
+
+def with_holdout(dataset: Dataset, share: float) -> Dataset:
+    """Take a share of every class out of the training images, always the same, for metrics that fit to such images."""
+    if not 0 < share < 1:
+        raise DataError(f"holdout must be a share of the training images between 0 and 1, got {share:g}")
+    if dataset.pairs is not None:
+        raise DataError("holdout is for classification: no metric of other tasks uses images that were held out")
+    train, held_out = _parted(dataset, share, "holdout")
+    return replace(dataset, train=train, held_out=held_out)
+
+
+def _parted(dataset: Dataset, share: float, name: str) -> tuple[Split, Split]:
+    """The training images without a share of every class, and that share; `name` is the option that asks for it."""
+    split = dataset.train
+    size = round(share * len(split))
+    if not dataset.classes <= size <= len(split) - dataset.classes:
+        raise DataError(f"{name} = {share:g} of {len(split)} images leaves a class without one")
+    chosen = _drawn(split.labels, dataset.classes, size, derive(0, name))
+    return split.take(np.setdiff1d(np.arange(len(split)), chosen)), split.take(chosen)
 
 
 def learned_classes(classes: int, share: float) -> int:

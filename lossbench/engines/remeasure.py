@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from lossbench.core.current import stale
 from lossbench.core.errors import StoreError
-from lossbench.core.metric import stale
 from lossbench.core.model import Cell, Record, Spec
 from lossbench.data import load_dataset
 from lossbench.metrics import Evaluation
@@ -87,4 +87,4 @@ def _evaluated(cell: Cell, content: bytes, registry: Registry, data: Path) -> Ev
     parts = torch.load(io.BytesIO(content), weights_only=True, map_location=cell.device)
     state.backbone.load_state_dict(parts["backbone"])
     state.loss.load_state_dict(parts["loss"])
-    return with_training_images(evaluate(state, dataset, cell.task), state, dataset.train, cell.seed)
+    return with_training_images(evaluate(state, dataset, cell.task), state, dataset, cell.seed)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lossbench.metrics._outputs import Outputs
+
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
 class Evaluation:
@@ -25,9 +27,16 @@ class Evaluation:
     predicted: NDArray[np.int64] | None = None  # of a classification: the class of each test example
     scores: NDArray[np.float64] | None = None  # of a verification: the cosine of each tested pair
     same: NDArray[np.bool_] | None = None  # whether the two images of each tested pair are of one class
-    train: Evaluation | None = None  # of training images, at most `training.evaluation.TRAIN_SAMPLE`
+    outputs: Outputs | None = None  # of a classification: its logits without margin, and what they say of each example
+    train: Evaluation | None = None  # of training images, at most `training.evaluation.SAMPLE`
+    held_out: Evaluation | None = None  # of training images that were not trained on, where a dataset holds some out
     network: Any = None  # for NEEDS = "model": `features(split)`, and `state` with its `backbone` and `loss`
     images: Any = None  # for NEEDS = "model": the test images, a `lossbench.data.Split`
+
+    @property
+    def logits(self) -> Tensor | None:
+        """All logits (N×C), computed when a metric asks for them; those of many classes may not fit into memory."""
+        return None if self.outputs is None else self.outputs.logits(slice(None))
 
     @cached_property
     def angles(self) -> list[float | None]:

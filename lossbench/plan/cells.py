@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from lossbench.core.geometry import minimum_width
-from lossbench.core.model import Cell, Experiment, Setting, Spec, Suite
-from lossbench.core.point import Point
+from lossbench.core.model import Cell, DataAt, Experiment, Setting, Spec, Suite
 
 
 def plan(suite: Suite, tuned: Sequence[Experiment] = ()) -> list[Cell]:
@@ -46,7 +44,7 @@ def training_steps(cells: Iterable[Cell]) -> int:
 
 def _accuracy_cells(experiment: Experiment) -> Iterator[Cell]:
     for seed in experiment.seeds:
-        for cell in _grid(experiment, seed, experiment.tasks):
+        for cell in _grid(experiment, seed, experiment.datasets):
             chosen = [_setting(experiment, cell, loss) for loss in experiment.losses]
             found = [_with(cell, setting) for setting in chosen if setting]
             if found and cell.warm:
@@ -62,10 +60,10 @@ def _trial_cells(experiment: Experiment, headline: str) -> Iterator[Cell]:
     if not experiment.trials:
         return
     settings = experiment.trials.settings.values()
-    schedule = experiment.schedule.model_copy(update={"evaluations": 0})
     metrics = tuple(spec for spec in experiment.metrics if spec.label == headline)
     for seed in experiment.trials.seeds:
-        for point in _grid(experiment, seed, experiment.trials.tasks):
+        for point in _grid(experiment, seed, experiment.trials.datasets):
+            schedule = point.schedule.model_copy(update={"evaluations": 0})
             cell = replace(point, kind="trial", schedule=schedule, metrics=metrics, key="")
             if cell.warm:
                 yield cell.warm_cell()
@@ -77,8 +75,8 @@ def _trial_cells(experiment: Experiment, headline: str) -> Iterator[Cell]:
 def _setting(experiment: Experiment, cell: Cell, loss: Spec) -> Setting | None:
     """The settings of a loss at a point: its defaults or, in a tuned experiment, those that the trials chose."""
     if experiment.settings is None:
-        return Setting(loss, experiment.schedule.lr)
-    return experiment.settings.get((Point({**cell.point, "experiment": experiment.tunes}), loss.label))
+        return Setting(loss, cell.schedule.lr)
+    return experiment.settings.get((cell.point.of(experiment.tunes), loss.label))
 
 
 def _with(cell: Cell, setting: Setting) -> Cell:
@@ -92,37 +90,35 @@ def _with(cell: Cell, setting: Setting) -> Cell:
 
 def _timing_cells(experiment: Experiment) -> Iterator[Cell]:
     if experiment.timing:
-        for cell in _grid(experiment, experiment.seeds[0], experiment.tasks):
+        for cell in _grid(experiment, experiment.seeds[0], experiment.datasets):
             timing = replace(cell, kind="timing", losses=experiment.losses, warm=None, timing=experiment.timing, key="")
             yield timing.unmeasured()
 
 
-def _grid(experiment: Experiment, seed: int, tasks: Sequence[tuple[int, Spec]]) -> Iterator[Cell]:
-    """One cell (of the first loss) per task and width, equal widths once.
-
-    `tasks` are the experiment's own, or those of its trials: "min" is the minimum width of the former in both cases.
-    """
-    for (classes, _), (trained, dataset) in zip(experiment.tasks, tasks, strict=True):
-        widths = (minimum_width(classes) if width == "min" else width for width in experiment.widths)
-        for width in dict.fromkeys(widths):
-            yield Cell(
-                experiment=experiment.name,
-                kind="train",
-                task=experiment.task,
-                dataset=dataset,
-                backbone=experiment.backbone,
-                width=width,
-                classes=trained,
-                losses=experiment.losses[:1],
-                seed=seed,
-                schedule=experiment.schedule,
-                warm=experiment.warm,
-                timing=None,
-                threads=experiment.threads,
-                device=experiment.device,
-                autocast=experiment.autocast,
-                channels_last=experiment.channels_last,
-                metrics=experiment.metrics,
-                default_metrics=experiment.default_metrics,
-                keep=experiment.keep,
-            )
+def _grid(experiment: Experiment, seed: int, datasets: Sequence[DataAt]) -> Iterator[Cell]:
+    """One cell (of the first loss) per point. `datasets` are the experiment's own, or those of its trials."""
+    shows = tuple(name for name in experiment.varied if name not in ("classes", "width"))
+    for point, data, backbone, width, schedule in experiment.grid:
+        yield Cell(
+            experiment=experiment.name,
+            kind="train",
+            task=experiment.task,
+            dataset=datasets[data].dataset,
+            backbone=backbone,
+            width=width,
+            classes=datasets[data].classes,
+            losses=experiment.losses[:1],
+            seed=seed,
+            schedule=schedule,
+            warm=experiment.warm,
+            timing=None,
+            threads=experiment.threads,
+            device=experiment.device,
+            autocast=experiment.autocast,
+            channels_last=experiment.channels_last,
+            metrics=experiment.metrics,
+            default_metrics=experiment.default_metrics,
+            keep=experiment.keep,
+            axes=point.without("experiment"),
+            shows=shows,
+        )

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from lossbench.core import gpus
 from lossbench.core.errors import DataError, MissingDataError, SuiteError
-from lossbench.core.model import Cell, Spec, Suite
+from lossbench.core.model import Cell, DataAt, Spec, Suite
 from lossbench.data import data_folder, load_dataset
 from lossbench.data.download.supply import Download, Supply
 from lossbench.plan import choose
 from lossbench.plan.cells import plan, training_steps, unique
 from lossbench.plan.selection import Selection, parse_shard, select, shard
 from lossbench.plugins.registry import Registry
-from lossbench.suite.reading import NO_PROFILE, check_profile, read_profiles
+from lossbench.suite.overrides import parse_set
+from lossbench.suite.reading import check_profile, read_profiles, to_run
 from lossbench.suite.settings import notices, scored, tuned, tuned_experiments
 from lossbench.suite.source import Source, SuiteLike, open_suite
 
@@ -76,7 +77,9 @@ class Job:
         return [cell for cell in cells if cell.kind == "train" and cell.title not in known]
 
     def shorter_profiles(self) -> list[str]:
-        """The profiles that train fewer steps than this job, shortest first."""
+        """The profiles that train fewer steps than this job, shortest first; unknown for a suite with overrides."""
+        if self.suite.info.overrides:
+            return []
         steps = {name: training_steps(unique(plan(suite))) for name, suite in self.profiles.items() if name}
         ours = training_steps(self.chosen)
         return sorted((name for name in steps if steps[name] < ours), key=steps.__getitem__)
@@ -140,6 +143,8 @@ def _profiles(source: Source, selection: Selection, supply: Supply) -> Profiles:
         lambda spec: supply.count_classes(spec.name, spec.options),
         argument=source.argument,
         plugins=[os.fspath(folder) for folder in selection.plugins],
+        profile=selection.profile,
+        overrides=parse_set(selection.set),
     )
 
 
@@ -149,7 +154,7 @@ def _at_profile(
     """The suite at the profile that was given, or else at the first one of its `auto` that can run here."""
     names = profiles[None].auto
     if selection.profile is not None or not names:
-        profile = None if selection.profile == NO_PROFILE else selection.profile
+        [profile] = to_run(selection.profile, names)
         check_profile(profile, source.name, profiles)
         return None, profiles[profile]
     if selection.shard:
@@ -176,7 +181,7 @@ def _lacking(suite: Suite, supply: Supply, selection: Selection) -> dict[str, tu
     """For each selected experiment that needs files: the datasets that are missing."""
     found: dict[str, tuple[str, ...]] = {}
     for experiment in suite.experiments:
-        datasets = [dataset for _, dataset in experiment.tasks]
+        datasets = [data.dataset for data in experiment.datasets]
         if not any(map(selection.has_dataset, datasets)):
             continue
         lacks = [supply.lacking(dataset.name, dataset.options) for dataset in datasets]
@@ -224,8 +229,8 @@ def with_data(
     """
     examples: dict[str, int] = {}
 
-    def pinned(tasks: tuple[tuple[int, Spec], ...]) -> tuple[tuple[int, Spec], ...]:
-        return tuple((classes, replace(dataset, source=version(dataset))) for classes, dataset in tasks)
+    def pinned(datasets: tuple[DataAt, ...]) -> tuple[DataAt, ...]:
+        return tuple(data._replace(dataset=replace(data.dataset, source=version(data.dataset))) for data in datasets)
 
     def version(dataset: Spec) -> str:
         try:
@@ -240,10 +245,10 @@ def with_data(
     here, missing = [], {}
     for experiment in suite.experiments:
         try:
-            tasks, trials = pinned(experiment.tasks), experiment.trials
+            datasets, trials = pinned(experiment.datasets), experiment.trials
             if trials:
-                trials = replace(trials, tasks=pinned(trials.tasks))
-            here.append(replace(experiment, tasks=tasks, trials=trials))
+                trials = replace(trials, datasets=pinned(trials.datasets))
+            here.append(replace(experiment, datasets=datasets, trials=trials))
         except MissingDataError as error:
             if experiment.name in coming:
                 here.append(experiment)

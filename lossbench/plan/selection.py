@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from lossbench.core.errors import SuiteError, nearest
 from lossbench.core.labels import parse_label
 from lossbench.core.model import SCORED, Cell, Spec
 from lossbench.plugins.registry import Registry
+from lossbench.suite.overrides import SetLike
 from lossbench.suite.reading import resolve
 
 
@@ -25,8 +27,10 @@ class Selection:
     backbones: Sequence[str] = ()  # labels or names
     widths: Sequence[int] = ()
     seeds: Sequence[int] = ()
+    at: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values of axes, such as {"steps": [300]}
     shard: str | None = None  # "I/N"
     fetch: bool = True  # download missing datasets
+    set: SetLike = ()  # keys of the suite, {"schedule.steps": 100} or ["schedule.steps=100"]; they override the profile
     keep: Sequence[str] = ()  # what finished cells keep, besides what the suite says
 
     def has_dataset(self, dataset: Spec) -> bool:
@@ -35,10 +39,15 @@ class Selection:
     def filters(self) -> str:
         """The filters as an error names them."""
         names = ("losses", "datasets", "backbones", "widths", "seeds")
-        return "; ".join(f"{name} {', '.join(map(str, getattr(self, name)))}" for name in names if getattr(self, name))
+        given = {name: getattr(self, name) for name in names} | {f"--at {name}": vs for name, vs in self.at.items()}
+        return "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in given.items() if values)
 
     def resolved(self, cells: Sequence[Cell], registry: Registry) -> Selection:
-        """The selection with `losses` as the labels of these cells."""
+        """The selection with `losses` as the labels of these cells; axes and losses that no cell has are refused."""
+        axes = dict.fromkeys(name for cell in cells for name in cell.axes)
+        for name in self.at:
+            if name not in axes:
+                raise SuiteError(f"--at: no experiment of this suite has the axis '{name}'; {nearest(name, axes)}")
         known = {spec.label: spec for cell in cells if cell.kind != "trial" for spec in cell.losses}
         labels: list[str] = []
         for text in self.losses:
@@ -69,10 +78,11 @@ def select(cells: Sequence[Cell], wanted: Selection) -> list[Cell]:
             return False
         return (
             (not wanted.losses or cell.loss.label in wanted.losses)
-            and wanted.has_dataset(cell.dataset)
-            and _named(cell.backbone, wanted.backbones)
+            and _named(cell.dataset, wanted.datasets, cell.point["dataset"])
+            and _named(cell.backbone, wanted.backbones, cell.point["backbone"])
             and (not wanted.widths or cell.width in wanted.widths)
             and (not wanted.seeds or cell.seed in wanted.seeds)
+            and all(any(cell.point.lies({name: value}) for value in values) for name, values in wanted.at.items())
         )
 
     chosen = [cell for cell in cells if fits(cell)]
@@ -109,8 +119,8 @@ def shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
     return [cell for cell in cells if cell.key in mine]
 
 
-def _named(spec: Spec, wanted: Sequence[str]) -> bool:
-    return not wanted or spec.name in wanted or spec.label in wanted
+def _named(spec: Spec, wanted: Sequence[str], label: str = "") -> bool:
+    return not wanted or any(name in wanted for name in (spec.name, spec.label, label))
 
 
 def _group(cell: Cell) -> str:

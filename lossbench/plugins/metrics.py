@@ -2,7 +2,7 @@
 
 A metric is one file; its stem is its name, the first line of its docstring its summary. It declares, as literals,
 
-    UNIT      "points" (percent of a score), "degrees", "steps", "bytes", "%", or "" for a plain number
+    UNIT      "points" (percent of a score), "degrees", "nats", "steps", "seconds", "bytes", "%", or "" (plain number)
     BETTER    "higher" or "lower"
     TASKS     the tasks in which it is measured
 
@@ -14,10 +14,12 @@ the baseline, claims and `lossbench compare` follow from that. Where the default
     NAMES     {name: (title, options)}: several metrics from one function with different options
     COLUMN    its column in tables of records; default: the name
     STEP      what one test example is worth, times the number of examples; default: 0, the metric is continuous
+    STEP_OF   "class": STEP is divided by the test examples of a class instead of by all
     COMPARED  False: every record has it, but only claims compare it
     NEEDS     what it is computed from: "predictions" (labels, predictions, logits, pair scores), "features" (these and
               features and class weights, also of training images; default), "model" (these and the network)
     NEEDS_CLASS_WEIGHTS   True: it does not exist for a loss without class weights
+    REQUIRES  "holdout": it does not exist unless the dataset has this option
     FROM      "record": `measure` gets the record as record.json holds it; "rounds": it is the ratio of paired rounds of
               timing cells, and no cell has a value of its own
 """
@@ -62,7 +64,7 @@ class MetricFile(Metric):
     @property
     def measure(self) -> Callable[[Any], Any]:
         """The function of its file, with the options of this metric."""
-        return partial(self.plugin.load(), **self.plugin.parse_options(self.options))
+        return partial(self.plugin.load(), **self.options)
 
 
 def find(registry: Registry, written: str) -> MetricFile:
@@ -159,8 +161,10 @@ def _metric(
         tasks=tasks,
         column=column,
         step=float(said.get("STEP", 0.0)),
+        step_of=said.get("STEP_OF", "example"),
         compared=said.get("COMPARED", True),
         needs_class_weights=said.get("NEEDS_CLASS_WEIGHTS", False),
+        requires=said.get("REQUIRES", ""),
         source=said.get("FROM", "test"),
         needs=said.get("NEEDS", "features"),
         plugin=plugin,

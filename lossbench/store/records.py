@@ -31,8 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lossbench.core import files
+from lossbench.core.current import current
 from lossbench.core.errors import StoreError
-from lossbench.core.metric import Metric, current
+from lossbench.core.metric import Metric
 from lossbench.core.model import GEOMETRY, LEDGER, SECONDS, Cell, Record, Suite, SuiteInfo
 from lossbench.plugins.metrics import METRICS, columns
 from lossbench.store.schema import parsed
@@ -71,26 +72,29 @@ class Store:
             with files.locked(self._claims / "folder", shared=True):
                 pass  # before anything trains: can files be locked here?
             planned = [cell.to_json() for cell in cells]
-            info = replace(suite.info, looks=self._looks(cells, suite.info.profile))
+            info = replace(suite.info, looks=self._looks(cells, suite.info))
             plan = {"version": PLAN_VERSION, "suite": info.to_json(), "cells": planned}
             files.write_atomically(self._place / "suite.toml", suite.text.encode())
             files.write_atomically(self._place / "plan.json", json.dumps(plan, separators=(",", ":")).encode())
         self.prepared = info, list(cells)
 
-    def _looks(self, cells: Sequence[Cell], profile: str | None) -> dict[str, list[int]]:
+    def _looks(self, cells: Sequence[Cell], info: SuiteInfo) -> dict[str, list[int]]:
         """The numbers of seeds that each experiment had in earlier plans of this folder, if they differ.
 
-        Seeds added after looking at the results make chance findings likelier; the report warns about it.
+        Seeds added after looking at the results make chance findings likelier; the report warns about it. Seeds may
+        also be added with --set, so an experiment that keeps some of its cells is the same experiment.
         """
         try:
             before, old = self.plan()
         except StoreError:
             self._keep_plan()
             return {}
-        if before.profile != profile:  # other experiments of the same names
+        if before.profile != info.profile:  # other experiments of the same names
             return {}
         found = {}
-        for name, seeds in _seeds(cells).items():
+        known = {cell.key for cell in old}
+        same = {cell.experiment for cell in cells if before.overrides == info.overrides or cell.key in known}
+        for name, seeds in _seeds([cell for cell in cells if cell.experiment in same]).items():
             looks = [*before.looks.get(name, []), _seeds(old).get(name, seeds)]
             if kept := [count for place, count in enumerate(looks) if count != [*looks, seeds][place + 1]]:
                 found[name] = kept
@@ -315,10 +319,11 @@ def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     """The records of a run as a table, one row per planned cell that has a record.
 
     Columns: key, status, error, cause, experiment, task, dataset, backbone, width, classes, loss, label, seed, kind,
-    trial, correct, total, accuracy (percent), seconds_*, bytes_*, angle_train and angle_test (degrees, mean over
-    classes), those of GEOMETRY, one per metric that has none of these (scores in percent), fingerprint, flags, options
-    (a dict), and the curve, angles, rounds and timing as recorded. A cell that two experiments share has one
-    row in each. A metric has a value only where it was measured with the code that the plan names.
+    trial, point (a mapping, with the axes that the suite sweeps), correct, total, accuracy (percent), seconds_*,
+    bytes_*, angle_train and angle_test (degrees, mean over classes), those of GEOMETRY, one per metric that has none
+    of these (scores in percent), fingerprint, flags, options (a dict), and the curve, angles, rounds and timing as
+    recorded. A cell that two experiments share has one row in each. A metric has a
+    value only where it was measured with the code that the plan names.
     """
     store = Store(run_dir)
     info, cells = store.plan()
@@ -348,7 +353,7 @@ def _columns(metrics: Iterable[Metric]) -> list[str]:
         dict.fromkeys(
             [
                 *("key", "status", "error", "cause", "experiment", "task", "dataset", "backbone", "width", "classes"),
-                *("loss", "label", "seed", "kind", "trial", "correct", "total", "accuracy"),
+                *("point", "loss", "label", "seed", "kind", "trial", "correct", "total", "accuracy"),
                 *(f"seconds_{name}" for name in SECONDS),
                 *(f"bytes_{name}" for name in LEDGER),
                 *("angle_train", "angle_test"),
@@ -375,6 +380,7 @@ def _row(
         **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment", "verification")},
         "cause": record.get("cause"),  # older records have none
         **cell.summary(),  # of the plan: the suite may have changed since the record was made
+        **cell.point.row,
         "rounds": _relabelled(record, cell, record["rounds"]),
         "timing": record["timing"] | {"phases": _relabelled(record, cell, record["timing"].get("phases", {}))},
         "label": cell.label,

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lossbench.core.metric import Metric, stale, suffices
+from lossbench.core.current import stale
+from lossbench.core.metric import Metric, suffices
 from lossbench.core.model import Cell
 
 

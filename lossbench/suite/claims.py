@@ -12,6 +12,7 @@ from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import label, parse_label
 from lossbench.core.metric import Metric
 from lossbench.core.model import Experiment, Spec
+from lossbench.core.point import Point, shown, told
 from lossbench.suite.format import ClaimText
 
 Path = Sequence[Any]
@@ -28,7 +29,7 @@ FORMS = {
 LISTS = ("experiment", "better", "not_worse", "loss")  # keys that may be lists: one claim per name
 MARGINS = ("not_worse", "equivalent", "unchanged_with")  # the forms with a margin of equivalence
 MOST = {"points": 100, "degrees": 180}  # the largest margin, by the metric's unit
-GRID = ("width", "classes")  # what a trend may follow besides an option of the loss
+AVERAGED = ("width", "classes")  # axes over which a claim takes the mean within each seed, unless it names a value
 FEWEST_VALUES = {"increases_with": 3, "decreases_with": 3, "unchanged_with": 2}
 
 
@@ -75,14 +76,7 @@ def first_repeated(items: Sequence[Any]) -> Any:
 
 def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:
     """What a resolved claim tests: equal for two claims if and only if they are the same test."""
-    points = (
-        (k, minimum_width(k) if width == "min" else width) for k, _ in experiment.tasks for width in experiment.widths
-    )
-    about = frozenset(
-        (k, width)
-        for k, width in points
-        if covers(claim, {"experiment": experiment.name, "classes": k, "width": width})
-    )
+    about = frozenset(point for point, *_ in experiment.grid if covers(claim, point))
     form = next(key for key in FORMS if getattr(claim, key) is not None)
     losses = frozenset(claim.equivalent or ()), claim.better, claim.not_worse, claim.loss, claim.than, claim.along
     asked = claim.margin or (margin if form in MARGINS else None)
@@ -93,7 +87,7 @@ def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:
 def check_variants(claims: Sequence[Claim], experiments: Mapping[str, Experiment]) -> None:
     """A profile may leave out values of an option, but the variants of a trend may still differ in that option only."""
     for claim in claims:
-        if claim.along is not None and claim.along not in GRID and claim.experiment in experiments:
+        if claim.along is not None and not claim.follows_axis and claim.experiment in experiments:
             try:
                 variants(experiments[claim.experiment].losses, str(claim.loss), claim.along)
             except ValueError as error:
@@ -160,9 +154,9 @@ def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) ->
         return None if written is None else names.one_of(written, experiment.losses, [*path, key])
 
     if claim.along is not None:
-        if experiment.tunes and claim.along not in GRID:
+        if experiment.tunes and claim.along not in _axes(experiment):
             problem = f"tuning chooses the options of '{experiment.name}', so it has no trend along '{claim.along}'"
-            raise names.fail(path, f"{problem}; use width or classes, or the experiment '{experiment.tunes}'")
+            raise names.fail(path, f"{problem}; use an axis such as width, or the experiment '{experiment.tunes}'")
         found = claim.model_copy(update={"than": named("than", claim.than)})
         return _resolved_trend(found, claim.along, experiment, path, names)
     if claim.equivalent is not None:
@@ -184,11 +178,47 @@ def _check_place(claim: Claim, experiment: Experiment, path: Path, names: Names)
         widths = ", ".join(str(width) for width in experiment.widths)
         problem = f"experiment '{experiment.name}' has no width {claim.width!r}; known: {widths}"
         raise names.fail([*path, "width"], problem)
-    ks = [k for k, _ in experiment.tasks]
+    points = [point for point, *_ in experiment.grid]
+    ks = list(dict.fromkeys(point["classes"] for point in points))
     if claim.classes is not None and claim.classes not in ks:
         known = ", ".join(map(str, ks))
         problem = f"experiment '{experiment.name}' has no cells with {claim.classes} classes; known: {known}"
         raise names.fail([*path, "classes"], problem)
+    for name, value in claim.at.items():
+        if name not in _axes(experiment):
+            problem = f"experiment '{experiment.name}' has no axis '{name}'; {nearest(name, _axes(experiment))}"
+            raise names.fail([*path, "at", name], problem)
+        if name in AVERAGED and getattr(claim, name) is not None:
+            raise names.fail([*path, "at", name], f"is given twice, also as '{name}'; remove one")
+        if not any(point.lies({name: value}) for point in points):
+            known = ", ".join(dict.fromkeys(shown(point[name]) for point in points if name in point))
+            problem = f"experiment '{experiment.name}' has no {name} {value!r}; known: {known}"
+            raise names.fail([*path, "at", name], problem)
+    if not any(covers(claim, point) for point in points):
+        raise names.fail([*path, "at"], f"no point of experiment '{experiment.name}' has all these values")
+
+
+def cases(claim: Claim, experiment: Experiment) -> list[Claim]:
+    """One claim per dataset, backbone and value of a swept axis that it is about: nothing is averaged over these."""
+    points = [point for point, *_ in experiment.grid if covers(claim, point)]
+    if claim.follows_axis:
+        points = [point for point in points if claim.along in point]
+    apart = [name for name in _axes(experiment) if name not in (*AVERAGED, claim.along)]
+    found = list(dict.fromkeys(tuple((name, point.get(name)) for name in apart) for point in points))
+    if len(found) < 2:
+        return [claim]
+    differing = [name for name in apart if len({dict(case)[name] for case in found}) > 1]
+
+    def case_of(values: Mapping[str, Any]) -> Claim:
+        named = ", ".join(told(name, values[name]) for name in differing if values[name] is not None)
+        return claim.model_copy(update={"at": {**claim.at, **values}, "text": f"{claim.text} ({named})"})
+
+    return [case_of(dict(case)) for case in found]
+
+
+def _axes(experiment: Experiment) -> list[str]:
+    """The axes of its grid."""
+    return list(dict.fromkeys(name for point, *_ in experiment.grid for name in point if name != "experiment"))
 
 
 def _check_margin(claim: Claim, path: Path, names: Names) -> None:
@@ -227,7 +257,7 @@ def relabelled(claim: Claim, before: Experiment, after: Experiment) -> Claim:
         if old.matches(new) and old.label != new.label
     }
     # Along an option, `loss` is not a label but what its variants match.
-    named = ("better", "not_worse", "than", *(["loss"] if claim.along in GRID else []))
+    named = ("better", "not_worse", "than", *(["loss"] if claim.follows_axis else []))
     given = {key: getattr(claim, key) for key in named}
     changed: dict[str, Any] = {key: labels[written] for key, written in given.items() if written in labels}
     if claim.equivalent is not None:
@@ -286,6 +316,10 @@ def check_metric(metric: Metric, experiment: Experiment, path: Path, names: Name
     if metric.source == "rounds" and not experiment.timing:
         problem = f"experiment '{experiment.name}' has no timing cells, which measure '{metric.name}'"
         raise names.fail(path, problem)
+    given = {"holdout": all(data.dataset.options.get("holdout") is not None for data in experiment.datasets)}
+    if not given.get(metric.requires, True):
+        problem = f"the dataset of experiment '{experiment.name}' has no 'holdout', which '{metric.name}' needs"
+        raise names.fail(path, f"{problem}: a share of the training images that are not trained on")
     if experiment.task not in metric.tasks:
         problem = f"experiment '{experiment.name}' is not a {' or '.join(metric.tasks)}, which measures '{metric.name}'"
         hint = "; its test classes have no class weights, did you mean 'angle_train'?" if metric.name == "angle" else ""
@@ -295,21 +329,17 @@ def check_metric(metric: Metric, experiment: Experiment, path: Path, names: Name
 def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> Claim:
     key = next(key for key in FEWEST_VALUES if getattr(claim, key))
     written = str(claim.loss)
-    if along in GRID:
+    follows_axis = along in _axes(experiment)
+    if follows_axis:
         loss = names.one_of(written, experiment.losses, [*path, "loss"])
-        if claim.metric == "step_seconds":
-            problem = f"step times are compared within a timing cell, which has one {along}; use 'better' and 'than'"
-            raise names.fail([*path, "metric"], problem)
-        if getattr(claim, along) is not None:
-            raise names.fail([*path, along], f"cannot be combined with a trend along {along}; use 'values'")
-        known = _grid_values(claim, along, experiment)
+        known = _followable(claim, along, experiment, path, names)
         if along == "classes" and set(experiment.widths) == {"min"}:
             claim = claim.model_copy(update={"width": "min"})
     else:
         spec = names.loss(written, [*path, "loss"])
         met = {name: spec.options[name] for name in parse_label(written)[1]}
         if along not in spec.options:
-            hint = nearest(along, [*spec.options, *GRID])
+            hint = nearest(along, [*spec.options, *_axes(experiment)])
             raise names.fail([*path, key], f"loss '{spec.name}' has no option '{along}'; {hint}")
         loss = label(spec.name, met)
         try:
@@ -321,26 +351,43 @@ def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path
             raise names.fail([*path, "loss"], f"no cell produces '{written}'; {hint}")
     values = known
     if claim.values is not None:
-        least = {minimum_width(k) for k, _ in experiment.tasks}
+        least = {minimum_width(data.classes) for data in experiment.datasets}
         wanted = [_width(value, least) if along == "width" else value for value in claim.values]
-        for place, value in enumerate(wanted):
+        for index, value in enumerate(wanted):
             if value not in known:
-                problem = f"experiment '{experiment.name}' has no {along} {claim.values[place]!r} for '{loss}'"
-                raise names.fail([*path, "values", place], f"{problem}; known: {_listed(known)}")
+                problem = f"experiment '{experiment.name}' has no {along} {claim.values[index]!r} for '{loss}'"
+                raise names.fail([*path, "values", index], f"{problem}; known: {_listed(known)}")
         values = [float(value) for value in wanted if value != "min"]
     if len(set(values)) < FEWEST_VALUES[key]:
         problem = f"needs at least {FEWEST_VALUES[key]} values of '{along}', the cells have {_listed(values)}"
         raise names.fail([*path, key], f"{problem}; compare two with 'better' and 'than'")
-    return claim.model_copy(update={"loss": loss, "values": sorted(set(values)) if claim.values is not None else None})
+    kept = sorted(set(values)) if claim.values is not None else None
+    return claim.model_copy(update={"loss": loss, "values": kept, "follows_axis": follows_axis})
 
 
-def _grid_values(claim: Claim, along: str, experiment: Experiment) -> list[float]:
-    """The widths common to all numbers of classes, or the numbers of classes."""
-    if along == "classes":
-        return [float(k) for k, _ in experiment.tasks]
-    ks = [k for k, _ in experiment.tasks if claim.classes in (None, k)]
-    sets = [{minimum_width(k) if width == "min" else width for width in experiment.widths} for k in ks]
-    return sorted(float(width) for width in set.intersection(*sets))
+def _followable(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> list[float]:
+    """The values of an axis that a trend follows; an error if there can be no trend along it."""
+    if claim.metric == "step_seconds":
+        problem = f"step times are compared within a timing cell, which has one {along}; use 'better' and 'than'"
+        raise names.fail([*path, "metric"], problem)
+    for given, place in ((getattr(claim, along, None), [along]), (claim.at.get(along), ["at", along])):
+        if given is not None:
+            raise names.fail([*path, *place], f"cannot be combined with a trend along {along}; use 'values'")
+    known = _grid_values(claim, along, experiment)
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+        raise names.fail(path, f"the values of '{along}' are not numbers, so there is no trend along it")
+    return known
+
+
+def _grid_values(claim: Claim, along: str, experiment: Experiment) -> list[Any]:
+    """The values of an axis that a claim may follow; of the width, those common to all numbers of classes."""
+    points = [point for point, *_ in experiment.grid if covers(claim, point) and along in point]
+    if along != "width":
+        return list(dict.fromkeys(point[along] for point in points))
+    by_rest: dict[Point, set[int]] = {}
+    for point in points:
+        by_rest.setdefault(point.without("width"), set()).add(point["width"])
+    return sorted(set.intersection(*by_rest.values())) if by_rest else []
 
 
 def _width(value: Any, least: set[int]) -> Any:
@@ -352,11 +399,12 @@ def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:g}" for value in values) or "none"
 
 
-def covers(claim: Claim, point: Mapping[str, Any]) -> bool:
+def covers(claim: Claim, point: Point) -> bool:
     """Whether a claim is about a point of the grid."""
     width = minimum_width(point["classes"]) if claim.width == "min" else claim.width
     return (
         claim.experiment == point["experiment"]
         and width in (None, point["width"])
         and claim.classes in (None, point["classes"])
+        and point.lies(claim.at)
     )

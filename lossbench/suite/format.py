@@ -18,7 +18,6 @@ from lossbench.core.format import (
     Positive,
     PublishedText,
     Rate,
-    Schedule,
     Steps,
     Task,
     Text,
@@ -28,6 +27,7 @@ from lossbench.core.format import (
 
 MOST_CELLS = 1_000_000  # per suite, counted before its grids are expanded
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # becomes part of paths
+Plugin = str | NamedText
 OneOrMore = str | Annotated[list[str], Field(min_length=1)]
 
 
@@ -55,16 +55,20 @@ Published = Annotated[
 
 
 class ExperimentText(Text):
-    """One grid of a suite: dataset × backbone × widths × losses × seeds."""
+    """One grid of a suite: datasets × backbones × widths × schedules × losses × seeds."""
 
     name: Name
     task: Task = Field("classification", description="verification: pairs of unseen classes, same class or not")
-    dataset: str | NamedText
-    backbone: str | NamedText
+    dataset: Plugin | Annotated[list[Plugin], Field(min_length=1)] = Field(
+        description="a dataset or several; options that are lists are swept"
+    )
+    backbone: Plugin | Annotated[list[Plugin], Field(min_length=1)] = Field(
+        description="a backbone or several; options that are lists are swept"
+    )
     widths: Annotated[list[Width], Field(min_length=1)]
-    losses: Annotated[list[str | NamedText], Field(min_length=1)]
+    losses: Annotated[list[Plugin], Field(min_length=1)]
     seeds: Annotated[int, Field(ge=1, le=10_000)] | Annotated[list[NonNegative], Field(min_length=1)]
-    schedule: Schedule
+    schedule: dict[str, Any] = Field(description="keys that are lists are swept")
     classes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] | None = Field(
         None, description="train on the first k classes only, for each k of this list"
     )

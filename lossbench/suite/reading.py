@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import shlex
 import tomllib
@@ -11,14 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
-from lossbench.core.format import Claim, NamedText, Protocol, PublishedText
-from lossbench.core.labels import label, parse_label
-from lossbench.core.model import Budget, Experiment, Spec, Suite, SuiteInfo, Warm
+from lossbench.core.format import Claim, NamedText, Protocol, PublishedText, Schedule
+from lossbench.core.labels import axis_value, label, parse_label
+from lossbench.core.model import BackboneAt, Budget, DataAt, Experiment, ScheduleAt, Spec, Suite, SuiteInfo, Warm
+from lossbench.core.point import told
 from lossbench.core.values import as_json, flaw
 from lossbench.plugins import metrics
 from lossbench.plugins.metrics import METRICS, MetricFile
 from lossbench.plugins.registry import Kind, OptionError, Registry
 from lossbench.suite.claims import (
+    cases,
     check_margin,
     check_metric,
     check_variants,
@@ -31,13 +32,17 @@ from lossbench.suite.claims import (
     twice,
 )
 from lossbench.suite.explain import validate
-from lossbench.suite.format import MOST_CELLS, ExperimentText, Profile, SuiteFile, Tune
+from lossbench.suite.format import MOST_CELLS, ExperimentText, Plugin, Profile, SuiteFile, Tune
+from lossbench.suite.grid import AxisNames, Swept, axis_names
+from lossbench.suite.overrides import SET, Layers, Origin, Overrides, layered, where
 from lossbench.suite.settings import SUFFIX, tuned
 from lossbench.suite.tuning import with_trials
 
 # The number of classes of a dataset.
 CountClasses = Callable[[Spec], int]
 NO_PROFILE = "none"  # `--profile none`: the suite without a profile, even if it has `auto`
+NO_OVERRIDES = Overrides()
+Overlays = Sequence[tuple[list[Any], Profile]]  # profiles, each with its path
 
 
 def parse(text: str, source: str, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
@@ -62,34 +67,41 @@ def read_profiles(
     *,
     argument: str | None = None,
     plugins: Sequence[str] = (),
+    profile: str | None = None,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> dict[str | None, Suite]:
     """The suite without a profile (None) and at each of its profiles; an error in any of them is raised.
 
     `source` is what errors call the file, `registry` knows the losses, backbones and datasets; `argument` and
-    `plugins` are what `lossbench run` takes to run the suite again.
+    `plugins` are what `lossbench run` takes to run the suite again. `overrides` are laid over the profiles that
+    `profile` leaves to run; another one may not fit them.
     """
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, integers of thousands of digits, endless nesting
         raise SuiteError(f"{source}: is not valid TOML: {error}") from error
     if wrong := flaw(raw):
-        raise SuiteError(f"{_where(source, wrong[0])}: {wrong[1]}")
-    file = validate(SuiteFile, raw, lambda path: _where(source, path))
-    reader = _Reader(source, file, registry, count_classes)
+        raise SuiteError(f"{where(source, wrong[0])}: {wrong[1]}")
+    merged, origin = layered([([], raw), ([SET], overrides.suite)], [])
+    file = validate(SuiteFile, merged, lambda path: where(source, origin(path)))
+    reader = _Reader(source, file, registry, count_classes, origin)
     reader.check_auto()
-    grids = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
-    claimable = {name: _claimable(experiments) for name, (experiments, _) in grids.items()}
-    claims = reader.claims(claimable[None])
-    for profile in file.profile:
-        try:
-            check_variants(claims, claimable[profile])
-        except ValueError as error:
-            raise reader.fail(["profile", profile], error) from error
+    grids = {name: reader.grid(name) for name in (None, *file.profile)}
+    whole = _claimable(grids[None][0])
+    claims = reader.claims(whole)
     baseline = reader.loss(file.baseline, ["baseline"]).label
+    overridden = to_run(profile, file.auto) if overrides.written else ()
     suites: dict[str | None, Suite] = {}
-    for name, (grid, tuning) in grids.items():
-        shown, whole = claimable[name], claimable[None]
-        restated = (_restated(each, whole.get(each.name, each), name) for each in grid)
+    for name, written in grids.items():
+        given = overrides if name in overridden else NO_OVERRIDES
+        grid, tuning = reader.grid(name, given.profile) if given.written else written
+        shown = _claimable(grid)
+        try:
+            check_variants(claims, shown)
+        except ValueError as error:
+            raise reader.fail([SET] if given.written else ["profile", name], error) from error
+        scale = " ".join([*([f"profile {name}"] if name else []), *(f"{SET} {text}" for text in given.written)])
+        restated = (_restated(each, whole.get(each.name, each), scale) for each in grid)
         experiments = tuple(reader.measuring(each, claims) for each in restated)
         info = SuiteInfo(
             name=file.name,
@@ -97,16 +109,20 @@ def read_profiles(
             baseline=baseline,
             margin=file.margin,
             claims=tuple(
-                relabelled(claim, whole[claim.experiment], shown[claim.experiment])
-                if claim.experiment in shown
-                else claim
+                case
                 for claim in claims
+                for case in (
+                    cases(relabelled(claim, whole[claim.experiment], shown[claim.experiment]), shown[claim.experiment])
+                    if claim.experiment in shown
+                    else [claim]
+                )
             ),
             published={experiment.name: experiment.published for experiment in experiments},
             profile=name,
-            command=_command(argument or source, name or (NO_PROFILE if file.auto else None), plugins),
+            command=_command(argument or source, name or (NO_PROFILE if file.auto else None), given.written, plugins),
             tuning=tuning,
-            note=file.profile[name].note if name else "",
+            note=given.profile.note or (file.profile[name].note if name else ""),
+            overrides=given.written,
             headline=reader.headline.name,
             metrics=tuple(metric.plain for metric in reader.known_metrics.values()),
         )
@@ -114,16 +130,24 @@ def read_profiles(
     return suites
 
 
-def _command(argument: str, profile: str | None, plugins: Sequence[str]) -> str:
+def to_run(profile: str | None, auto: Sequence[str] | None) -> list[str | None]:
+    """The profiles that may run: the given one, else those of the suite's `auto`, else none (None)."""
+    if profile is None and auto:
+        return list(auto)
+    return [None if profile == NO_PROFILE else profile]
+
+
+def _command(argument: str, profile: str | None, overrides: Sequence[str], plugins: Sequence[str]) -> str:
     """The command that runs a suite again."""
     options = ["--profile", profile] if profile else []
+    options += [part for text in overrides for part in (SET, text)]
     options += [part for folder in plugins for part in ("--plugins", folder)]
     return shlex.join(["lossbench", "run", argument, *options])
 
 
-def _restated(shown: Experiment, whole: Experiment, profile: str | None) -> Experiment:
+def _restated(shown: Experiment, whole: Experiment, scale: str) -> Experiment:
     """An experiment of a profile; if it trains differently, published numbers no longer have the `same` protocol."""
-    other = {"protocol": Protocol.model_validate({"other": [f"another scale here: profile {profile}"]})}
+    other = {"protocol": Protocol.model_validate({"other": [f"another scale here: {scale}"]})}
     changed = not shown.trains_as(whole)
     tables = (t.model_copy(update=other) if changed and t.protocol == "same" else t for t in shown.published)
     return replace(shown, published=tuple(tables))
@@ -132,8 +156,16 @@ def _restated(shown: Experiment, whole: Experiment, profile: str | None) -> Expe
 class _Reader:
     """Resolves the names in one suite file."""
 
-    def __init__(self, source: str, file: SuiteFile, registry: Registry, count_classes: CountClasses) -> None:
+    def __init__(
+        self,
+        source: str,
+        file: SuiteFile,
+        registry: Registry,
+        count_classes: CountClasses,
+        origin: Origin,
+    ) -> None:
         self.source, self.file, self.registry, self.count_classes = source, file, registry, count_classes
+        self.origin = origin  # of a path in the file: itself, or a key that was set
         self.known_metrics: dict[str, MetricFile] = dict(METRICS)
         self.headline = self.metric(file.headline, ["headline"])
         if "margin" in file.model_fields_set:
@@ -147,7 +179,7 @@ class _Reader:
         return SuiteError(f"{self.where(path)}: {problem}")
 
     def where(self, path: Sequence[Any]) -> str:
-        return _where(self.source, path)
+        return where(self.source, self.origin(path))
 
     def check_auto(self) -> None:
         """`auto` lists existing profiles, each once; no profile is called "none"."""
@@ -162,86 +194,80 @@ class _Reader:
             if name in names[:index]:
                 raise self.fail(["auto", index], f"'{name}' is listed twice")
 
-    def experiments(self, profile: str | None) -> tuple[Experiment, ...]:
-        """Every experiment of one profile."""
-        overlay = self.file.profile.get(profile, Profile()) if profile else Profile()
+    def grid(self, name: str | None, given: Profile | None = None) -> tuple[tuple[Experiment, ...], Budget | None]:
+        """The experiments of one profile with their trials, and the budget for the report; `given`: keys that were set.
+
+        Each layer overrides those before it.
+        """
+        layers = [(["profile", name], self.file.profile[name])] if name else []
+        layers += [([SET], given)] if given else []
+        return self.tuning(self.experiments(layers), layers)
+
+    def experiments(self, overlays: Overlays) -> tuple[Experiment, ...]:
+        """Every experiment with these overlays."""
         names = [str(raw.get("name", index)) for index, raw in enumerate(self.file.experiment)]
-        for place, mentioned in (("skip", overlay.skip), ("experiment", list(overlay.experiment))):
-            for name in mentioned:
+        skip: tuple[list[Any], list[str]] = ([], [])
+        for place, overlay in overlays:
+            if "skip" in overlay.model_fields_set:
+                skip = [*place, "skip"], overlay.skip
+            named: list[tuple[list[Any], str]] = [(["experiment", name], name) for name in overlay.experiment]
+            for path, name in [*named, *((["skip", index], name) for index, name in enumerate(overlay.skip))]:
                 if name not in names:
-                    problem = f"no such experiment '{name}'; {nearest(name, names)}"
-                    raise self.fail(["profile", profile, place], problem)
-        found = []
+                    raise self.fail([*place, *path], f"no such experiment '{name}'; {nearest(name, names)}")
+        found: list[Experiment] = []
         for index, (name, raw) in enumerate(zip(names, self.file.experiment, strict=True)):
-            if name in overlay.skip:
+            if name in skip[1]:
                 continue
             here = ["experiment", name if isinstance(raw.get("name"), str) else index]
-            layers: list[tuple[list[Any], Mapping[str, Any]]] = [
-                (["defaults"], self.file.defaults),
-                (here, raw),
-                (["profile", profile, "all"], overlay.all),
-                (["profile", profile, "experiment", name], overlay.experiment.get(name, {})),
-            ]
-            found.append(self.experiment(layers, here, whole=profile is None))
+            layers: list[tuple[list[Any], Mapping[str, Any]]] = [(["defaults"], self.file.defaults), (here, raw)]
+            for place, overlay in overlays:
+                layers.append(([SET] if place == [SET] else [*place, "all"], overlay.all))
+                layers.append(([*place, "experiment", name], overlay.experiment.get(name, {})))
+            found.append(self.experiment(layers, here, whole=not overlays))
             if (total := sum(each.size for each in found)) > MOST_CELLS:
                 raise self.fail(here, f"brings the suite to {total:,} cells; the limit is {MOST_CELLS:,}")
             if found[-1].name in [experiment.name for experiment in found[:-1]]:
                 raise self.fail(here, f"two experiments are named '{found[-1].name}'; rename one")
         if not found:
-            raise self.fail(["profile", profile, "skip"], "skips every experiment")
+            raise self.fail(skip[0], "skips every experiment")
         return tuple(found)
 
     def tuning(
-        self, experiments: tuple[Experiment, ...], profile: str | None
+        self, experiments: tuple[Experiment, ...], overlays: Overlays
     ) -> tuple[tuple[Experiment, ...], Budget | None]:
-        """The experiments of one profile with the trials of [tune], and the budget for the report."""
-        overlay = self.file.profile[profile].tune if profile else {}
-        if self.file.tune is None:
-            if overlay:
-                raise self.fail(["profile", profile, "tune"], "the suite has no [tune] table to override")
+        """The experiments with the trials of [tune], and the budget for the report."""
+        tables = [([*place, "tune"], overlay.tune) for place, overlay in overlays if overlay.tune]
+        if self.file.tune is None and not tables:
             return experiments, None
-
-        def origin(path: Sequence[Any]) -> list[Any]:
-            return ["profile", profile, "tune", *path] if path and path[0] in overlay else ["tune", *path]
-
-        merged = _lay_over(self.file.tune.model_dump(exclude_unset=True), overlay)
+        if self.file.tune is None and tables[0][0] != [SET, "tune"]:
+            raise self.fail(tables[0][0], "the suite has no [tune] table to override")
+        written = self.file.tune.model_dump(exclude_unset=True) if self.file.tune else {}
+        merged, origin = layered([(["tune"], written), *tables], tables[-1][0] if tables else ["tune"])
         tune = validate(Tune, merged, lambda path: self.where(origin(path)))
         known = [str(raw["name"]) for raw in self.file.experiment if "name" in raw]
-        return with_trials(experiments, tune, self, known=known, origin=origin, whole=profile is None)
+        return with_trials(experiments, tune, self, known=known, origin=origin, whole=not overlays)
 
-    def experiment(
-        self, layers: list[tuple[list[Any], Mapping[str, Any]]], here: list[Any], *, whole: bool
-    ) -> Experiment:
+    def experiment(self, layers: Layers, here: list[Any], *, whole: bool) -> Experiment:
         """One experiment from its layers, each overriding the one before; errors name the layer at fault.
 
         `whole` is false if a profile may leave out losses or classes that published numbers belong to.
         """
-        merged: dict[str, Any] = {}
-        for _, layer in layers:
-            merged = _lay_over(merged, layer)
-
-        def origin(path: Sequence[Any]) -> list[Any]:
-            for prefix, layer in reversed(layers):
-                if path and path[0] in layer:
-                    return [*prefix, *path]
-            return [*here, *path]
-
-        text = validate(ExperimentText, merged, lambda path: _where(self.source, origin(path)))
+        merged, origin = layered(layers, here)
+        text = validate(ExperimentText, merged, lambda path: self.where(origin(path)))
         for key in ("seeds", "widths", "classes"):
             given = getattr(text, key)
             if isinstance(given, list) and (repeated := first_repeated(given)) is not None:
                 raise self.fail(origin([key]), f"{repeated!r} is listed twice")
-        if text.schedule.evaluations > text.schedule.steps:
-            problem = f"must be at most 'steps', {text.schedule.steps}, got {text.schedule.evaluations}"
-            raise self.fail(origin(["schedule", "evaluations"]), problem)
         places = [origin(["losses", index]) for index in range(len(text.losses))]
         swept = [self.axes("loss", item, place) for item, place in zip(text.losses, places, strict=True)]
-        self.check_size(text, [list(axes.values()) for _, axes in swept], origin([]))
-        losses = [
-            self.resolve("loss", name, dict(zip(axes, combination, strict=True)), place)
-            for (name, axes), place in zip(swept, places, strict=True)
-            for combination in itertools.product(*axes.values())
-        ]
+        parts = {
+            "dataset": self.plugins("dataset", text.dataset, origin),
+            "backbone": self.plugins("backbone", text.backbone, origin),
+            "schedule": [self.schedule(text.schedule, origin(["schedule"]))],
+        }
+        self.check_size(text, swept, parts, origin([]))
+        axis = axis_names(parts)
+        losses = [self.resolve("loss", one.name, written, one.path) for one in swept for written in one.combinations()]
         # The baseline has one label in all experiments.
         baseline = self.loss(self.file.baseline, ["baseline"])
         losses = [replace(spec, label=baseline.label) if spec.matches(baseline) else spec for spec in losses]
@@ -260,15 +286,17 @@ class _Reader:
         if text.warm_start:
             place = origin(["warm_start", "loss"])
             warm = Warm(self.single("loss", text.warm_start.loss, place), text.warm_start.steps)
-        return Experiment(
+        found = Experiment(
             name=text.name,
             task=text.task,
-            tasks=tuple(self.tasks(text, origin)),
-            backbone=self.single("backbone", text.backbone, origin(["backbone"])),
+            datasets=tuple(data for one in parts["dataset"] for data in self.datasets(one, text, axis, origin)),
+            backbones=tuple(
+                BackboneAt(spec, axes) for one in parts["backbone"] for spec, axes in self.specs("backbone", one, axis)
+            ),
             widths=tuple(text.widths),
             losses=tuple(losses),
             seeds=tuple(text.seeds if isinstance(text.seeds, list) else range(text.seeds)),
-            schedule=text.schedule,
+            schedules=tuple(self.schedules(parts["schedule"][0], axis, origin)),
             warm=warm,
             timing=text.timing,
             published=tuple(self.published(text, losses, origin, whole=whole)),
@@ -280,16 +308,38 @@ class _Reader:
             default_metrics=text.metrics is None,
             keep=tuple(text.keep),
         )
+        self.check_distinct(found, origin)
+        return found
 
-    def check_size(self, text: ExperimentText, swept: Sequence[Sequence[Sequence[Any]]], path: Sequence[Any]) -> None:
-        """Refuse a grid with too many cells before it is expanded; `swept`: values of each option of each loss."""
-        sizes = [math.prod(map(len, axes)) for axes in swept]
+    def check_distinct(self, experiment: Experiment, origin: Origin) -> None:
+        """No dataset, backbone or schedule is listed twice."""
+        listed: dict[str, list[Mapping[str, Any]]] = {
+            "dataset": [{**data.axes, "classes": data.classes} for data in experiment.datasets],
+            "backbone": [backbone.axes for backbone in experiment.backbones],
+            "schedule": [schedule.axes for schedule in experiment.schedules],
+        }
+        for key, choices in listed.items():
+            if (repeated := first_repeated([tuple(axes.items()) for axes in choices])) is not None:
+                values = ", ".join(told(*axis) for axis in repeated)
+                raise self.fail(origin([key]), f"{values} is listed twice")
+
+    def check_size(
+        self,
+        text: ExperimentText,
+        losses: Sequence[Swept],
+        parts: Mapping[str, Sequence[Swept]],
+        path: Sequence[Any],
+    ) -> None:
+        """Refuse a grid with too many cells before it is expanded."""
+        sizes = [one.size for one in losses]
         seeds = text.seeds if isinstance(text.seeds, int) else len(text.seeds)
         grid = {"losses": sum(sizes), "widths": len(text.widths), "classes": len(text.classes or [0]), "seeds": seeds}
+        counts = {f"{key}s": sum(one.size for one in part) for key, part in parts.items()}
+        grid |= {name: count for name, count in counts.items() if count > 1}
         if (total := math.prod(grid.values())) > MOST_CELLS:
             product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
             most = max(range(len(sizes)), key=sizes.__getitem__)
-            lengths = " × ".join(str(len(axis)) for axis in swept[most] if len(axis) > 1)
+            lengths = " × ".join(str(len(axis)) for axis in losses[most].axes.values() if len(axis) > 1)
             sweep = f", losses[{most}] alone sweeps {lengths}" if lengths else ""
             raise self.fail(path, f"has {total:,} cells ({product}{sweep}); the limit is {MOST_CELLS:,}")
 
@@ -297,7 +347,7 @@ class _Reader:
         self,
         text: ExperimentText,
         losses: Sequence[Spec],
-        origin: Callable[[Sequence[Any]], list[Any]],
+        origin: Origin,
         *,
         whole: bool,
     ) -> Iterator[PublishedText]:
@@ -324,42 +374,79 @@ class _Reader:
                 update={"values": {self.one_of(key, losses, place): table.values[key] for key in kept}}
             )
 
-    def tasks(self, text: ExperimentText, origin: Callable[[Sequence[Any]], list[Any]]) -> Iterator[tuple[int, Spec]]:
-        """(classes, dataset): once, or once per number in the experiment's `classes`."""
-        name, written = self.named(text.dataset, origin(["dataset"]))
-        written = self.with_task(name, written, text.task, origin)
-        dataset = self.resolve("dataset", name, written, origin(["dataset"]))
-        if text.classes is not None and "classes" in written:
-            raise self.fail(origin(["classes"]), f"'{dataset.label}' already selects classes; set them in one place")
-        try:
-            available = self.count_classes(dataset)
-        except LossbenchError as error:
-            raise self.fail(origin(["dataset"]), error) from error
-        if text.classes is None:
-            yield available, dataset
-            return
-        for index, k in enumerate(text.classes):
-            if k > available:
-                problem = f"'{dataset.label}' has only {available} classes, got {k}"
-                raise self.fail(origin(["classes", index]), problem)
-            yield k, self.resolve("dataset", name, written | {"classes": k}, origin(["classes", index]))
+    def plugins(self, kind: Kind, written: Plugin | Sequence[Plugin], origin: Origin) -> list[Swept]:
+        """The datasets or backbones of an experiment: one, or a list of them."""
+        if isinstance(written, str | NamedText):
+            return [self.axes(kind, written, origin([kind]))]
+        return [self.axes(kind, item, origin([kind, index])) for index, item in enumerate(written)]
 
-    def with_task(
-        self, name: str, written: dict[str, Any], task: str, origin: Callable[[Sequence[Any]], list[Any]]
-    ) -> dict[str, Any]:
-        """The dataset's options with the experiment's task; a dataset without pairs cannot be verified."""
+    def specs(self, kind: Kind, one: Swept, axis: AxisNames) -> Iterator[tuple[Spec, dict[str, Any]]]:
+        """Each combination of a plugin's options, with its axes: its label without swept options, and their values."""
+        for written in one.combinations():
+            spec = self.resolve(kind, one.name, written, one.path)
+            base = label(one.name, {key: spec.options[key] for key in written if key not in one.swept})
+            yield spec, {kind: base, **{axis[kind, key]: axis_value(spec.options[key]) for key in one.swept}}
+
+    def schedule(self, written: Mapping[str, Any], path: Sequence[Any]) -> Swept:
+        """The schedule with the values of each key; a list sweeps several."""
+        lists = tuple(key for key, value in written.items() if isinstance(value, list))
+        for key in lists:
+            self.check_values(written[key], [*path, key])
+        axes = {key: value if key in lists else [value] for key, value in written.items()}
+        return Swept("", axes, lists, path)
+
+    def schedules(self, one: Swept, axis: AxisNames, origin: Origin) -> Iterator[ScheduleAt]:
+        """Each combination of the schedule's keys."""
+        for written in one.combinations():
+            index = {key: one.axes[key].index(written[key]) for key in one.swept}
+
+            def where(path: Sequence[Any], index: Mapping[str, int] = index) -> str:
+                key, *rest = path or [None]
+                return self.where(origin(["schedule", key, index.get(key), *rest]))
+
+            schedule = validate(Schedule, written, where)
+            if schedule.evaluations > schedule.steps:
+                problem = f"must be at most 'steps', {schedule.steps}, got {schedule.evaluations}"
+                raise self.fail(origin(["schedule", "evaluations"], ["schedule", "steps"]), problem)
+            yield ScheduleAt(schedule, {axis["schedule", key]: axis_value(written[key]) for key in one.swept})
+
+    def datasets(self, one: Swept, text: ExperimentText, axis: AxisNames, origin: Origin) -> Iterator[DataAt]:
+        """Each combination of a dataset's options, at each number in the experiment's `classes`."""
+        fixed = {key: values[0] for key, values in one.axes.items() if key not in one.swept}
+        if text.classes is not None and "classes" in one.axes:
+            shown = label(one.name, fixed)
+            raise self.fail(origin(["classes"]), f"'{shown}' already selects classes; set them in one place")
+        task = self.task_option(one, text.task, origin)
+        one = replace(one, axes={**one.axes, **task})
+        for spec, axes in self.specs("dataset", one, axis):
+            try:
+                available = self.count_classes(spec)
+            except LossbenchError as error:
+                raise self.fail(one.path, error) from error
+            axes.pop("classes", None)  # the number of classes is an axis of its own
+            if text.classes is None:
+                yield DataAt(available, spec, axes)
+            for index, k in enumerate(text.classes or ()):
+                if k > available:
+                    problem = f"'{spec.label}' has only {available} classes, got {k}"
+                    raise self.fail(origin(["classes", index]), problem)
+                written = {key: spec.options[key] for key in one.axes} | {"classes": k}
+                yield DataAt(k, self.resolve("dataset", one.name, written, origin(["classes", index])), axes)
+
+    def task_option(self, one: Swept, task: str, origin: Origin) -> dict[str, list[Any]]:
+        """The dataset's option for the experiment's task, unless it is the default; one without pairs has none."""
         try:
-            option = self.registry.find("dataset", name).own.get("task")
+            option = self.registry.find("dataset", one.name).own.get("task")
         except PluginError as error:
-            raise self.fail(origin(["dataset"]), error) from error
-        if "task" in written:
-            raise self.fail(origin(["dataset", "task"]), "'task' is a key of the experiment, not of its dataset")
+            raise self.fail(one.path, error) from error
+        if "task" in one.axes:
+            raise self.fail([*one.path, "task"], "'task' is a key of the experiment, not of its dataset")
         if option is None and task == "verification":
             able = [n for n in self.registry.names("dataset") if "task" in self.registry.find("dataset", n).own]
             raise self.fail(
-                origin(["task"]), f"dataset '{name}' does not support verification; these do: {', '.join(able)}"
+                origin(["task"]), f"dataset '{one.name}' does not support verification; these do: {', '.join(able)}"
             )
-        return written if option is None or option.default == task else written | {"task": task}
+        return {} if option is None or option.default == task else {"task": [task]}
 
     def claims(self, by_name: Mapping[str, Experiment]) -> tuple[Claim, ...]:
         """The claims, with labels as the experiments write them; a claim that no cell can answer is an error."""
@@ -444,16 +531,23 @@ class _Reader:
         name, written = self.named(item, path)
         return self.resolve(kind, name, written, path)
 
-    def axes(self, kind: Kind, item: str | NamedText, path: Sequence[Any]) -> tuple[str, dict[str, list[Any]]]:
+    def axes(self, kind: Kind, item: Plugin, path: Sequence[Any]) -> Swept:
         """A plugin and the values of each of its options; a list sweeps several."""
         name, written = self.named(item, path)
-        axes = {}
-        for option, value in written.items():
-            swept = isinstance(value, list) and not self.takes(kind, name, option, value)
-            if swept and not value:
-                raise self.fail([*path, option], "is an empty list; give at least one value to sweep")
-            axes[option] = value if swept else [value]
-        return name, axes
+        lists = tuple(
+            option
+            for option, value in written.items()
+            if isinstance(value, list) and not self.takes(kind, name, option, value)
+        )
+        for option in lists:
+            self.check_values(written[option], [*path, option])
+        axes = {option: value if option in lists else [value] for option, value in written.items()}
+        return Swept(name, axes, lists, path)
+
+    def check_values(self, values: Sequence[Any], path: Sequence[Any]) -> None:
+        """The values of an axis are one or more, each once."""
+        if not values:
+            raise self.fail(path, "is an empty list; give at least one value to sweep")
 
     def takes(self, kind: Kind, name: str, option: str, value: Any) -> bool:
         """Whether a list is itself a value of that option."""
@@ -473,7 +567,7 @@ class _Reader:
 
     def resolve(self, kind: Kind, name: str, written: Mapping[str, Any], path: Sequence[Any]) -> Spec:
         try:
-            return replace(resolve(self.registry, kind, name, written), where=_where(self.source, path))
+            return replace(resolve(self.registry, kind, name, written), where=self.where(path))
         except OptionError as error:
             raise self.fail([*path, error.option] if error.option else path, error) from error
         except PluginError as error:
@@ -496,8 +590,13 @@ def resolve(registry: Registry, kind: Kind, name: str, written: Mapping[str, Any
 def json_schema(registry: Registry) -> dict[str, Any]:
     """The JSON schema of a suite file, for editors."""
     top = SuiteFile.model_json_schema()
-    grid = ExperimentText.model_json_schema()
-    definitions = top.setdefault("$defs", {}) | grid.pop("$defs", {})
+    grid, schedule = ExperimentText.model_json_schema(), Schedule.model_json_schema()
+    definitions = top.setdefault("$defs", {}) | grid.pop("$defs", {}) | schedule.pop("$defs", {})
+    for key, value in schedule["properties"].items():
+        sweep = {"type": "array", "items": value, "minItems": 1, "description": f"sweeps '{key}'"}
+        schedule["properties"][key] = {"anyOf": [value, sweep]}
+    definitions["Schedule"] = schedule
+    grid["properties"]["schedule"] = {"$ref": "#/$defs/Schedule"}
     partial = {key: value for key, value in grid.items() if key != "required"}  # overrides are partial
     definitions["Experiment"] = partial
     for table in ("NamedText", "Schedule", "WarmStart"):
@@ -526,22 +625,3 @@ def _claimable(experiments: Sequence[Experiment]) -> dict[str, Experiment]:
     """The experiments that a claim may name: those of the suite and their tuned counterparts."""
     counterparts = [tuned(experiment) for experiment in experiments if experiment.trials]
     return {experiment.name: experiment for experiment in (*experiments, *counterparts)}
-
-
-def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are merged key by key, other values replaced; a table with another `name` is replaced as a whole."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        if isinstance(value, dict) and isinstance(old, str):
-            old = {"name": old}
-        if isinstance(value, dict) and isinstance(old, dict) and value.get("name") in (None, old.get("name")):
-            merged[key] = _lay_over(old, value)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _where(source: str, path: Sequence[Any]) -> str:
-    dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path if part is not None)
-    return f"{source}: {dotted.lstrip('.')}" if dotted else source

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lossbench.core.metric import Metric, current, stale
+from lossbench.core.current import current, stale
+from lossbench.core.metric import Metric
 from lossbench.core.model import Cell, Experiment, LossAt, Setting
 
 SUFFIX = "-tuned"
@@ -61,14 +62,11 @@ def scored(cells: Sequence[Cell], records: Records, headline: Metric) -> dict[st
 
 def tried(cells: Sequence[Cell], records: Records) -> dict[LossAt, list[Trial]]:
     """The trials of every loss at every point, by trial number."""
-    # A trial of a verification has fewer classes than the point it belongs to, so dataset and width find the point.
-    points = {(cell.experiment, cell.dataset.label, cell.width): cell.point for cell in cells if cell.kind == "train"}
     found: dict[LossAt, dict[int, Trial]] = {}
     for cell in cells:
         if cell.trial is None:
             continue
-        point = points[cell.experiment, cell.dataset.label, cell.width]
-        mine = found.setdefault((point, cell.loss.label), {})
+        mine = found.setdefault((cell.point, cell.loss.label), {})
         trial = mine.setdefault(cell.trial, Trial(cell.trial, Setting(cell.loss, cell.schedule.lr)))
         record = records.get(cell.key)
         if record is None:
@@ -122,7 +120,7 @@ def notices(cells: Sequence[Cell], records: Records) -> Iterator[str]:
     found = tried(cells, records)
     for (point, loss), trials in found.items():
         if complete(trials) and winner(trials) is None:
-            where = f"{point['experiment']}  {loss}  M={point['width']}  {point['dataset']}"
+            where = f"{point['experiment']}  {loss}  {point.told()}"
             tuned_name = point["experiment"] + SUFFIX
             yield f"not tuned: {where}: none of its {len(trials)} trials finished; {tuned_name} leaves it out"
     missing = sum(any(trial.missing for trial in trials) for trials in found.values())

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.core.labels import parse_label
-from lossbench.core.model import Budget, Experiment, Spec, Trials
+from lossbench.core.model import Budget, DataAt, Experiment, Spec, Trials
 from lossbench.plugins.ranges import Range, RangeError, Space, rising
 from lossbench.plugins.registry import Registry
 from lossbench.suite.format import MOST_CELLS, ChoicesText, Tune
@@ -64,7 +64,8 @@ def with_trials(
             problem = f"experiment '{each.name}' has only {len(each.seeds)} seeds, got {tune.seeds}"
             raise names.fail(origin(["seeds"]), problem)
         grid = {"trials": tune.trials, "losses": len(each.losses), "widths": len(each.widths)}
-        grid |= {"classes": len(each.tasks), "seeds": tune.seeds}
+        several = {"datasets": each.datasets, "backbones": each.backbones, "schedules": each.schedules}
+        grid |= {name: len(choices) for name, choices in several.items() if len(choices) > 1} | {"seeds": tune.seeds}
         if (total := math.prod(grid.values())) > MOST_CELLS:
             product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
             problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the limit is {MOST_CELLS:,}"
@@ -73,10 +74,10 @@ def with_trials(
         for spec in each.losses:
             space = _space(spec, stated, names)
             told[spec.label] = {name: str(axis) for name, axis in space.items()}
-            by_label[spec.label] = settings(spec, space, each.schedule.lr, lr, tune.trials)
+            by_label[spec.label] = settings(spec, space, each.schedules[0].schedule.lr, lr, tune.trials)
         place = origin(["validation"])
-        tasks = tuple(_held_out(each, dataset, tune.validation, place, names) for _, dataset in each.tasks)
-        found[each.name] = replace(each, trials=Trials(by_label, tasks, each.seeds[: tune.seeds]))
+        datasets = tuple(_held_out(each, data, tune.validation, place, names) for data in each.datasets)
+        found[each.name] = replace(each, trials=Trials(by_label, datasets, each.seeds[: tune.seeds]))
     if not found:  # a profile skips them all
         return tuple(experiments), None
     if not lr and not any(told.values()):
@@ -127,8 +128,9 @@ def _space(spec: Spec, stated: Mapping[str, Space], names: Names) -> Space:
     return {name: axis for name, axis in {**declared, **stated.get(spec.name, {})}.items() if name not in fixed}
 
 
-def _held_out(each: Experiment, dataset: Spec, share: float, path: Path, names: Names) -> tuple[int, Spec]:
-    """A task scored on part of its training images instead of the test set, under the label of its point."""
+def _held_out(each: Experiment, data: DataAt, share: float, path: Path, names: Names) -> DataAt:
+    """A dataset scored on part of its training images instead of the test set, under the label of its point."""
+    dataset = data.dataset
     if dataset.options.get("validation") is not None:
         problem = f"experiment '{each.name}' already holds images out ('validation' of its dataset); remove that"
         raise names.fail(path, problem)
@@ -137,6 +139,6 @@ def _held_out(each: Experiment, dataset: Spec, share: float, path: Path, names: 
         raise names.fail(path, problem)
     held_out = replace(dataset, options={**dataset.options, "validation": share}, where=names.where(path))
     try:
-        return names.count_classes(held_out), held_out
+        return data._replace(classes=names.count_classes(held_out), dataset=held_out)
     except LossbenchError as error:
         raise names.fail(path, error) from error

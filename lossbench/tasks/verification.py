@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 
 from lossbench.data.dataset import Dataset
 from lossbench.metrics import Evaluation, auc, eer, tar
@@ -185,9 +185,9 @@ def accuracy(folds: Folds, level: float = LEVEL) -> Estimate:
     count, mean = len(folds.tested), folds.mean
     if count >= FEWEST_FOLDS:
         error = max(folds.error, 1 / (min(folds.sizes) * math.sqrt(count)))
-        half = float(stats.t.ppf(1 - level / 2, count - 1)) * error
+        half = float(special.stdtrit(count - 1, 1 - level / 2)) * error
         return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half))
-    n, z = count**2 / sum(1 / size for size in folds.sizes), float(stats.norm.ppf(1 - level / 2))
+    n, z = count**2 / sum(1 / size for size in folds.sizes), float(special.ndtri(1 - level / 2))
     half = z * math.sqrt(mean * (1 - mean) / n + z**2 / (4 * n**2))
     low, high = ((mean + z**2 / (2 * n) + side) / (1 + z**2 / n) for side in (-half, half))
     return Estimate(mean, max(0.0, min(mean, low)), min(1.0, max(mean, high)))  # the ends 0 and 1 without rounding

@@ -1,6 +1,6 @@
 """What a finished cell may keep, so that metrics can be measured later without training: as bytes of files.
 
-predictions.npz    the arrays of its evaluation: labels, predictions, scores
+predictions.npz    the arrays of its evaluation: labels, predictions, logits, scores
 features.npz       these, the features and class weights, and the same of training images
 model.pt           the state of backbone and loss, from which everything can be evaluated again
 """
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lossbench.metrics import Evaluation
+from lossbench.metrics._outputs import Outputs
 from lossbench.training.checkpoints import as_bytes
 from lossbench.training.state import TrainState
 
@@ -23,6 +24,7 @@ FILES = {"predictions": "predictions.npz", "features": "features.npz", "model": 
 FEATURES = ("features", "weights", "train")  # the fields that only the level `features` has
 MODEL = ("network", "images")  # and those that only the level `model` has
 TENSORS = ("features", "weights")
+LOGITS = "logits"
 
 
 def kept(levels: tuple[str, ...], test: Evaluation, state: TrainState) -> dict[str, bytes]:
@@ -38,8 +40,10 @@ def kept(levels: tuple[str, ...], test: Evaluation, state: TrainState) -> dict[s
 def restricted(test: Evaluation, level: str) -> Evaluation:
     """Only what a metric of this level may use: it must be able to do without the rest later."""
     hidden = {"predictions": (*FEATURES, *MODEL), "features": MODEL, "model": ()}[level]
-    nothing: dict[str, Any] = dict.fromkeys(hidden)
-    return replace(test, **nothing)
+    changed: dict[str, Any] = dict.fromkeys(hidden)
+    if test.held_out:
+        changed["held_out"] = restricted(test.held_out, level)
+    return replace(test, **changed)
 
 
 def unpacked(content: bytes) -> Evaluation:
@@ -58,7 +62,9 @@ def _arrays(test: Evaluation) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(Evaluation):
         value = getattr(test, field.name)
-        if isinstance(value, Evaluation):
+        if isinstance(value, Outputs):
+            found[LOGITS] = value.logits(slice(None)).detach().float().cpu().numpy()
+        elif isinstance(value, Evaluation):
             found |= {f"{field.name}.{name}": inner for name, inner in _arrays(value).items()}
         elif isinstance(value, Tensor):
             found[field.name] = value.detach().float().cpu().numpy()
@@ -76,5 +82,7 @@ def _evaluation(arrays: dict[str, Any]) -> Evaluation:
             inner.setdefault(outer, {})[rest] = value
         else:
             given[name] = torch.from_numpy(value) if name in TENSORS else value if value.ndim else value.item()
+    if LOGITS in given:
+        given["outputs"] = Outputs(torch.from_numpy(given.pop(LOGITS)).__getitem__, given["labels"])
     given |= {name: _evaluation(mine) for name, mine in inner.items()}
     return Evaluation(**given)

@@ -106,7 +106,7 @@ def _evaluated(
     cell = record.cell
     try:
         test = evaluate(state, dataset, cell.task)
-        test = with_training_images(test, state, dataset.train, cell.seed)
+        test = with_training_images(test, state, dataset, cell.seed)
     except NotFiniteError as error:
         raise DivergedError(state.step - 1, progress.curve, str(error)) from error
     assert test.correct is not None and test.train is not None

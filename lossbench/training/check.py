@@ -42,7 +42,7 @@ def made_up(task: Task) -> Evaluation:
     state = replace(state, width=WIDTH, classes=CLASSES)
     dataset = _dataset()
     test = evaluate(state, dataset, task)
-    return with_training_images(test, state, dataset.train, 0)
+    return with_training_images(test, state, dataset, 0)
 
 
 def _dataset() -> Dataset:

@@ -115,8 +115,8 @@ def test_what_only_one_run_has_and_other_environments_are_told(tmp_path, read_su
 
     second = write_run(read_suite(SUITE.replace('"center"', '"hinge"')), tmp_path / "b", elsewhere)
     found = compare(first, second)
-    assert found.only_before == ["digits: center (digits, C = 10, M = 8)"]
-    assert found.only_after == ["digits: hinge (digits, C = 10, M = 8)"]
+    assert found.only_before == ["digits: center (digits, cnn[channels=4,depths=(1)], C = 10, M = 8)"]
+    assert found.only_after == ["digits: hinge (digits, cnn[channels=4,depths=(1)], C = 10, M = 8)"]
     assert any("environments differ" in note for note in found.notes)
 
 

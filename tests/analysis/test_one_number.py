@@ -15,6 +15,7 @@ from conftest import SMALL
 from kit.synthetic import Truth, analysed, common, noise, write_run
 
 from lossbench.analysis.results import analyse
+from lossbench.core.point import Point
 from lossbench.report import figures
 from lossbench.report.blocks import Table
 from lossbench.report.output import data
@@ -63,9 +64,9 @@ def ranked(read_suite):
     text = SMALL.replace('"w_softmax"]', '"w_softmax", "center", "hinge"]')
     suite = read_suite(text.replace("seeds = 2", f"seeds = 3\nclasses = {KS}"))
     found = analysed(suite, lambda cell: Truth(90 + noise(cell, 1)))
-    return replace(
-        found, records=found.records.assign(dataset=[f"folder[path=set{k}]" for k in found.records["classes"]])
-    )
+    frame = found.records
+    points = [Point({**point, "dataset": f"folder[path=set{point['classes']}]"}) for point in frame["point"]]
+    return replace(found, records=frame.assign(point=points, dataset=[point["dataset"] for point in points]))
 
 
 def files(results):

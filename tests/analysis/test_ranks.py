@@ -12,6 +12,7 @@ from kit.synthetic import Truth, analysed, common, noise
 
 from lossbench import stats
 from lossbench.analysis import ranks
+from lossbench.core.point import Point
 from lossbench.report.blocks import Prose, Table
 from lossbench.report.sections.accuracy import across_datasets
 
@@ -39,7 +40,8 @@ def results(one_dataset):
 
 def with_datasets(results, count):
     frame = results.records[results.records["classes"].isin(KS[:count])]
-    return replace(results, records=frame.assign(dataset=[f"set{k}" for k in frame["classes"]]))
+    points = [Point({**point, "dataset": f"set{point['classes']}"}) for point in frame["point"]]
+    return replace(results, records=frame.assign(point=points, dataset=[point["dataset"] for point in points]))
 
 
 def shown(results):

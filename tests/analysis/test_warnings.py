@@ -84,7 +84,7 @@ def test_subsets_of_one_dataset_are_one_dataset(tmp_path, read_suite):
     suite = read_suite(EIGHT.replace("seeds = 8", "seeds = 8\nclasses = [4, 6, 8]"))
     results = analyse([write_run(suite, tmp_path, sound)])
     assert "pooled seeds" not in {warning.guard for warning in results.warnings}
-    assert results.trained["dataset"].nunique() == 3
+    assert results.trained["point"].nunique() == 3
 
 
 def test_mixed_environments(tmp_path, read_suite):

@@ -90,6 +90,12 @@ def test_a_record_without_metrics_gives_the_same_columns(tmp_path, read_suite):
     assert len(analyse([tmp_path / "new"]).comparisons) == len(analyse([folder]).comparisons) > 0
 
 
+def test_scores_are_in_points():
+    of_classes = {"accuracy", "balanced_accuracy", "ece", "ece_scaled", "top5", "worst_class_accuracy"}
+    scores = {name for name, metric in METRICS.items() if metric.is_score}
+    assert scores == {*of_classes, "auc", "eer", "tar@0.1", "tar@0.01", "tar@0.001"}
+
+
 def test_no_metric_of_a_user_can_take_the_column_of_something_else(tmp_path, read_suite):
     suite = read_suite(SMALL)
     folder = write_run(suite, tmp_path / "run", lambda cell: Truth(accuracy=80))

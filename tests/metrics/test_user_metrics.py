@@ -13,8 +13,8 @@ from conftest import SMALL
 from lossbench import data
 from lossbench.analysis.compare import compare
 from lossbench.analysis.results import analyse
+from lossbench.core.current import stale
 from lossbench.core.errors import SuiteError
-from lossbench.core.metric import stale
 from lossbench.engines.remeasure import remeasure
 from lossbench.engines.servers import Servers
 from lossbench.plan.cells import plan, unique

@@ -15,7 +15,6 @@ from kit.known_truth import SUITE, synthetic
 
 from lossbench.analysis.results import analyse
 from lossbench.core.model import Record
-from lossbench.core.point import Point
 from lossbench.plan.cells import plan
 from lossbench.report import write
 from lossbench.report.blocks import Anchor, Table, leading_number
@@ -129,7 +128,7 @@ def test_a_claim_leads_to_the_cells_of_both_losses(results):
 
 
 def test_a_row_leads_to_the_cells_that_it_names(results):
-    point = Point(results.main.to_dict("records")[0])
+    point = results.main["point"].iloc[0]
     anchors = [
         [Anchor(point, "softmax")],
         [Anchor(point, "softmax"), Anchor(point, "center")],

@@ -67,7 +67,7 @@ def test_record_json_has_the_public_fields(store, suite_and_cells):
     ]
     assert set(public) <= set(found)
     cell = {"experiment", "task", "dataset", "backbone", "width", "classes", "loss", "options", "seed", "kind", "trial"}
-    assert set(found["cell"]) == cell
+    assert set(found["cell"]) == {*cell, "point"}
     assert found["label"] == found["cell"]["loss"] == "w_softmax"
     assert found["cell"]["options"] == {"alpha": 1.0, "gradient": "exact"}
 

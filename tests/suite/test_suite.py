@@ -166,11 +166,12 @@ def test_a_profile_is_laid_over_defaults_and_experiments(read_suite):
         + 'experiment.digits = { dataset = { train = 100 }, widths = ["min"] }\n'
     )
     plain, tiny = read_suite(text).experiments[0], read_suite(text, "tiny").experiments[0]
-    assert (plain.schedule.steps, plain.schedule.batch, plain.schedule.lr) == (99, 16, 0.5)
-    assert (tiny.schedule.steps, tiny.schedule.batch, tiny.schedule.lr) == (3, 16, 0.5)
-    assert (plain.backbone.options["channels"], tiny.backbone.options["channels"]) == (4, 2)
-    assert tiny.backbone.options["depths"] == [1]
-    assert tiny.tasks[0][1].label == "digits[train=100]"
+    schedules = [experiment.schedules[0].schedule for experiment in (plain, tiny)]
+    assert [(each.steps, each.batch, each.lr) for each in schedules] == [(99, 16, 0.5), (3, 16, 0.5)]
+    backbones = [experiment.backbones[0].backbone.options for experiment in (plain, tiny)]
+    assert [options["channels"] for options in backbones] == [4, 2]
+    assert backbones[1]["depths"] == [1]
+    assert tiny.datasets[0].dataset.label == "digits[train=100]"
     assert tiny.widths == ("min",)
 
 
@@ -241,7 +242,7 @@ def test_a_dataset_written_as_a_label_keeps_its_options_in_a_sweep_of_classes(re
     text = changed('dataset = "digits"', 'dataset = "digits[train=500]"').replace(
         "seeds = 2", "seeds = 2\nclasses = [5]"
     )
-    assert read_suite(text).experiments[0].tasks[0][1].options.items() >= {"train": 500, "classes": 5}.items()
+    assert read_suite(text).experiments[0].datasets[0].dataset.options.items() >= {"train": 500, "classes": 5}.items()
 
 
 def test_a_verification_needs_a_dataset_with_pairs(read_suite):

@@ -145,7 +145,7 @@ WRONG = {
     ),
     "too many trials": (
         TUNED.replace("trials = 2", "trials = 4096\nseeds = 2").replace("[8]", f"{list(range(1, 201))}"),
-        ["tune.trials", "3,276,800 trials", "4,096 trials × 2 losses × 200 widths × 1 classes × 2 seeds"],
+        ["tune.trials", "3,276,800 trials", "4,096 trials × 2 losses × 200 widths × 2 seeds"],
     ),
 }
 

@@ -27,7 +27,7 @@ def test_every_loss_is_tried_as_often_and_first_as_it_is_written(read_suite):
     assert {label: len(mine) for label, mine in found.items()} == {"softmax": 4, "w_softmax": 4, "cosface[s=16.0]": 4}
     for loss in experiment.losses:
         first = found[loss.label][0]
-        assert (first.loss.options, first.lr) == (loss.options, experiment.schedule.lr)
+        assert (first.loss.options, first.lr) == (loss.options, experiment.schedules[0].schedule.lr)
         assert len({(tuple(each.loss.options.items()), each.lr) for each in found[loss.label]}) == 4
 
 

@@ -131,7 +131,10 @@ def pareto(results: Results, experiment: str) -> Drawing | None:
         ax.grid()
         style.percent(ax, headline)
         n, rounds = counted(list(frame["n"])), counted(list(frame["rounds"]), "rounds")
-        heading(canvas, f"{experiment}: {headline.title} against step time, {series.where(first)}, {n}, {rounds[4:]}")
+        heading(
+            canvas,
+            f"{experiment}: {headline.title} against step time, {series.where(first['point'])}, {n}, {rounds[4:]}",
+        )
         style.beside(ax, handles, "loss (P of being on the front)" if known else None)
 
     caption = (

@@ -138,7 +138,10 @@ def learning_curves(results: Results, experiment: str) -> Drawing | None:
                 ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 ax.yaxis.set_minor_locator(NullLocator())
         axes[-1].set_xlabel("optimizer step")
-        heading(canvas, f"{experiment}: learning curves, {series.where(first)}, {counted(list(frame['n']))}{left_out}")
+        heading(
+            canvas,
+            f"{experiment}: learning curves, {series.where(first['point'])}, {counted(list(frame['n']))}{left_out}",
+        )
         legend(axes[0], look, labels, markers=False)
 
     caption = (
@@ -177,8 +180,8 @@ def angles_by_class(results: Results, experiment: str) -> Drawing | None:
                 ax.set_xticks(sorted(int(number) for number in frame["class"].unique()))
         axes[0].set_ylabel("mean angle to the class weight, degrees")
         axes[0].set_ylim(bottom=0)
-        heading(canvas, f"{experiment}: mean angle by class, {series.where(first)}, {counted(list(frame['n']))}"
-                f"{left_out}")  # fmt: skip
+        said = f"{series.where(first['point'])}, {counted(list(frame['n']))}{left_out}"
+        heading(canvas, f"{experiment}: mean angle by class, {said}")
         legend(axes[-1], look, labels, markers=not many)
 
     apart = simplex_angle(int(first["classes"]))

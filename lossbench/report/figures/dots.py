@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from lossbench.analysis.measured import POINT
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import order, told, varied
 from lossbench.report import words
@@ -28,13 +27,13 @@ def seed_dots(results: Results, experiment: str) -> Drawing | None:
     trained = trained[(trained["experiment"] == experiment) & trained["value"].notna()]
     if trained.empty or trained["seed"].nunique() < 2:
         return None
-    points = [group for _, group in trained.groupby(POINT, sort=False)]
+    points = [group for _, group in trained.groupby("point", sort=False)]
     labels = order(results, trained["label"])
     many = len(labels) > 12 or len(labels) * trained["seed"].nunique() > MOST_DOTS
     most = min(len(points), MOST_PANELS // 2 if many else MOST_PANELS)
     shown = [points[round(index)] for index in np.linspace(0, len(points) - 1, most)]  # from the first to the last
     look = looks(results.labels)
-    main = results.main.set_index([*POINT, "loss"])
+    main = results.main[results.main["experiment"] == experiment]
     columns = min(len(shown), 3)
 
     def draw(canvas: Canvas) -> None:
@@ -42,10 +41,10 @@ def seed_dots(results: Results, experiment: str) -> Drawing | None:
         for ax, group in zip(style.panels(canvas, len(shown), columns, sharey=True), shown, strict=True):
             _panel(ax, group, labels, look, main, score=headline.is_score)
             ax.locator_params(axis="x", nbins=10 // columns)
-            ax.set_title(style.short(", ".join(told(group.iloc[0], differing))), fontsize=8.5)
+            ax.set_title(style.short(", ".join(told(group["point"].iloc[0], differing))), fontsize=8.5)
         canvas.supxlabel(f"test {words.column(headline)}", fontsize=9)
         left_out = f" ({len(shown)} of {len(points)} points)" if len(shown) < len(points) else ""
-        n = counted([int(count) for count in trained.groupby([*POINT, "label"], sort=False).size()])
+        n = counted([int(count) for count in trained.groupby(["point", "label"], sort=False).size()])
         heading(canvas, f"{experiment}: {headline.title} of every seed, {n}{left_out}")
 
     caption = (
@@ -61,14 +60,14 @@ def _panel(
 ) -> None:
     seeds = sorted(group["seed"].unique())
     lift = dict(zip(seeds, np.linspace(-0.34, 0.08, len(seeds)) if len(seeds) > 1 else [0.0], strict=True))
-    place = tuple(group.iloc[0][name] for name in POINT)
+    means = main[main["point"] == group["point"].iloc[0]].set_index("loss")
     for row, label in enumerate(labels):
         mine = group[group["label"] == label]
         if mine.empty:
             continue
         heights = [row + lift[seed] for seed in mine["seed"]]
         ax.plot(mine["value"], heights, "o", color=look[label].colour, alpha=0.75, markersize=3.6, mew=0, label=label)
-        found = main.loc[(*place, label)]
+        found = means.loc[label]
         if not pd.isna(found["low"]):
             ax.plot([found["low"], found["high"]], [row + 0.27, row + 0.27], color=INK, lw=1.3, zorder=3)
         ax.plot(found["value"], row + 0.27, "D", color=INK, mfc="white", markersize=4.6, mew=1.2, zorder=4)
@@ -76,7 +75,7 @@ def _panel(
     values = group["value"]
     room = 0.06 * max(float(values.max() - values.min()), 0.1 if score else 1e-3 * abs(float(values.mean())), 1e-9)
     # The interval of a few seeds may exceed what a score can be: between 0 and 100.
-    ends = main.loc[[(*place, label) for label in labels if (*place, label) in main.index], ["low", "high"]]
+    ends = means[["low", "high"]]
     low, high = np.nanmin([values.min(), ends["low"].min()]), np.nanmax([values.max(), ends["high"].max()])
     left, right = float(low) - room, float(high) + room
     ax.set_xlim(max(left, 0) if score else left, min(right, 100 + room) if score else right)

@@ -199,14 +199,14 @@ def names(group: pd.DataFrame) -> list[str]:
     """The names of a panel's rows: the loss, and the point as far as points differ within the panel."""
     several = series.varied(group)
     rows = group.to_dict("records")
-    points = ["".join(f", {short(part, MOST_OF_POINT)}" for part in series.told(row, several)) for row in rows]
+    points = ["".join(f", {short(part, MOST_OF_POINT)}" for part in series.told(row["point"], several)) for row in rows]
     losses = style.shown([row["loss"] for row in rows], max(16, MOST_IN_ROW - max(map(len, points))))
     return [losses[row["loss"]] + point for row, point in zip(rows, points, strict=True)]
 
 
 def separate(ax: Axes, group: pd.DataFrame) -> None:
     """A hairline between rows of different points."""
-    points = [tuple(row) for row in group[["dataset", "classes", "width"]].to_numpy()]
+    points = list(group["point"])
     for place in range(1, len(points)):
         if points[place] != points[place - 1]:
             ax.axhline(place - 0.5, color=GRID, lw=0.8, zorder=0)

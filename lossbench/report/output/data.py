@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lossbench import stats
+from lossbench.analysis.records import flat
 from lossbench.analysis.results import Results
 from lossbench.core.plain import cell
 from lossbench.report.blocks import Figure, Prose, Section, Table
@@ -29,6 +30,7 @@ def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
     }
     if results.info.tuning:
         frames["tuning"] = results.tuning
+    frames = {name: flat(frame) for name, frame in frames.items()}
     found = {f"{name}.csv": _csv(frame) for name, frame in frames.items()}
     found["report.json"] = (json.dumps(stated(results, sections), indent=1, ensure_ascii=False) + "\n").encode(
         errors="backslashreplace"
@@ -46,6 +48,7 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
         "suite": info.name,
         "title": info.title,
         "profile": info.profile,
+        "overrides": info.overrides,
         "note": info.note,
         "command": info.command,
         "baseline": info.baseline,
@@ -58,11 +61,11 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
         "missing": dict(info.missing),
         "damaged": dict(results.damaged),
         "losses": results.labels,
-        "main": results.main.to_dict("records"),
-        "comparisons": results.comparisons.to_dict("records"),
-        "claims": results.claims.to_dict("records"),
-        "published": results.published.to_dict("records"),
-        "tuning": info.tuning and {**vars(info.tuning), "losses": results.tuning.to_dict("records")},
+        "main": _rows(results.main),
+        "comparisons": _rows(results.comparisons),
+        "claims": _rows(results.claims),
+        "published": _rows(results.published),
+        "tuning": info.tuning and {**vars(info.tuning), "losses": _rows(results.tuning)},
         "ranks": ranking
         and {
             "datasets": ranking.table.datasets,
@@ -76,8 +79,8 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
             "critical_difference": ranking.difference if ranking.enough else None,
             "groups": ranking.groups if ranking.enough else None,
         },
-        "phases": results.phases.to_dict("records"),
-        "front": results.front.to_dict("records"),
+        "phases": _rows(results.phases),
+        "front": _rows(results.front),
         "threats": [warning._asdict() for warning in results.warnings],
         "environments": results.environments,
         "sections": [
@@ -86,6 +89,11 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
         ],
     }
     return ReportData.model_validate(plain(found)).model_dump()
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = flat(frame).to_dict("records")
+    return found
 
 
 def _block(block: Prose | Table | Figure) -> dict[str, Any]:

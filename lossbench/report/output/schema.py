@@ -64,31 +64,29 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Measured(Strict):
+class Row(BaseModel):
+    """A row of a table; what is not listed is a swept axis or a metric of the suite's own."""
+
     model_config = ConfigDict(extra="allow", strict=True)
-    __pydantic_extra__: dict[str, int | float | None] = Field(init=False)
+    __pydantic_extra__: dict[str, str | bool | int | float | None]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Annotates a list of rows that have exactly these columns, each text or a number, or null.
-
-    `metrics`: metrics of the suite may have further columns, with numbers.
-    """
+    """Annotates a list of rows that have these columns, each text or a number, or null, and those that `Row` allows."""
 
     names: Sequence[str]
-    metrics: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         text, number = str | None, int | float | None
         fields: dict[str, Any] = {
             name: (text if name in TEXT_COLUMNS else number, Field(description=MEANINGS.get(name)))
             for name in self.names
+            if name != "point"
         }
         if "ties" in fields:  # letters in the main table, a count in comparisons
             fields["ties"] = (str | int | float | None, Field(description=MEANINGS["ties"]))
-        base = Measured if self.metrics else Strict
-        return core_schema.list_schema(handler.generate_schema(create_model("Row", __base__=base, **fields)))
+        return core_schema.list_schema(handler.generate_schema(create_model("Row", __base__=Row, **fields)))
 
 
 class Warned(Strict):
@@ -152,6 +150,7 @@ class ReportData(Strict):
     suite: str
     title: str
     profile: str | None
+    overrides: list[str] = Field(description="keys of the suite given with --set, as key=value")
     note: str = Field(description="shown first in the report, such as which data are a stand-in; may be empty")
     command: str = Field(description="runs the suite again")
     baseline: str = Field(description="the loss that every comparison is against")
@@ -164,7 +163,7 @@ class ReportData(Strict):
     missing: dict[str, str] = Field(description="experiments not run, and why")
     damaged: dict[str, str]
     losses: list[str]
-    main: Annotated[list[Any], Columns(MAIN_COLUMNS, metrics=True)]
+    main: Annotated[list[Any], Columns(MAIN_COLUMNS)]
     comparisons: Annotated[list[Any], Columns(COMPARISON_COLUMNS)]
     claims: Annotated[list[Any], Columns(CLAIM_COLUMNS)]
     published: Annotated[list[Any], Columns(PUBLISHED_COLUMNS)]

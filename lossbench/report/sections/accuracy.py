@@ -8,7 +8,6 @@ import pandas as pd
 from lossbench import stats
 from lossbench.analysis.ranks import Ranking, identity
 from lossbench.analysis.results import Results
-from lossbench.core.point import Point
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, compared, per_experiment
@@ -117,7 +116,7 @@ def tuning(results: Results) -> Section:
         }
 
     def anchors(row: Row) -> list[Anchor]:
-        twin = Point({**row, "experiment": budget.experiments[row["experiment"]]})
+        twin = row["point"].of(budget.experiments[row["experiment"]])
         return [anchor(row), Anchor(twin, row["loss"])]
 
     blocks: list[Block] = [Prose(spent), Prose(f"Ranges: {shared}{listed}.")]

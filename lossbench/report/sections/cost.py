@@ -6,7 +6,6 @@ import math
 
 from lossbench.analysis.cost import PHASES
 from lossbench.analysis.results import Results
-from lossbench.core.point import Point
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, compared, finished
@@ -44,7 +43,7 @@ def _step_times(results: Results) -> Table | None:
         "Timing cells: one process alone, with rounds that visit every loss in shuffled order on the same batches; "
         "ratios are paired by round. The medians of the phases need not add up to that of the step."
     )
-    anchors = [[Anchor(Point(row), None, "timing")] for row in found]
+    anchors = [[Anchor(row["point"], None, "timing")] for row in found]
     return Table.of(rows, left=["experiment", "loss", "verdict"], caption=caption, anchors=anchors)
 
 

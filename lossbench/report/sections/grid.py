@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from lossbench.analysis.measured import POINT
 from lossbench.analysis.results import Results
-from lossbench.core.point import Point
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment
@@ -129,8 +127,7 @@ def _class_angles(experiment: str, frame: pd.DataFrame) -> Table:
     quartiles = ["minimum", "25 %", "median", "75 %", "maximum"]
     rows: list[dict[str, str]] = []
     anchors = []
-    for (*values, label), group in frame.groupby([*POINT, "loss"], sort=False):
-        point = Point(dict(zip(POINT, values, strict=True)))
+    for (point, label), group in frame.groupby(["point", "loss"], sort=False):
         sides: dict[str, dict[int, float]] = {"train": {}, "test": {}}
         for split, number, angle in zip(group["split"], group["class"], group["angle"], strict=True):
             sides[split][number] = angle

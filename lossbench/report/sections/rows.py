@@ -9,7 +9,6 @@ import pandas as pd
 
 from lossbench.analysis.measured import LossAt
 from lossbench.analysis.results import Results
-from lossbench.core.point import Point
 from lossbench.report.blocks import Anchor, Block, Table
 
 Row = Mapping[str, Any]
@@ -17,11 +16,11 @@ Row = Mapping[str, Any]
 
 def anchor(row: Row, loss: str | None = None) -> Anchor:
     """The training cells behind a row, or those of another loss at its point."""
-    return Anchor(Point(row), loss or row["loss"])
+    return Anchor(row["point"], loss or row["loss"])
 
 
 def at(row: Row) -> LossAt:
-    return Point(row), row["loss"]
+    return row["point"], row["loss"]
 
 
 def compared(results: Results, metric: str) -> dict[LossAt, dict[str, Any]]:
