@@ -22,7 +22,10 @@ from lossbench.store.records import Plan, Store, tabulated
 from lossbench.suite.claims import default_applies
 
 # Columns that are no single values, or long texts: not in records.csv.
-BULKY = ("point", "curve", "angles", "features", "rounds", "timing", "environment", "error", "cause", "verification")
+BULKY = (
+    *("point", "curve", "angles", "features", "rounds", "timing", "environment", "error", "cause", "verification"),
+    "counts",
+)
 
 
 class TimingCell(NamedTuple):

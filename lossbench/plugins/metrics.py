@@ -45,8 +45,8 @@ SOURCES = ("test", "record", "rounds")
 TAKEN = (
     *("key", "status", "error", "cause", "experiment", "task", "dataset", "backbone", "width", "classes", "loss"),
     *("label", "seed", "kind", "trial", "correct", "total", "fingerprint", "flags", "options", "curve", "angles"),
-    *("features", "rounds", "timing", "environment", "verification", "point", "n", "failures", "value", "low", "high"),
-    *("seed_se", "test_se", "ties", "minimum"),
+    *("features", "rounds", "timing", "environment", "verification", "counts", "point", "n", "failures", "value"),
+    *("low", "high", "seed_se", "test_se", "ties", "minimum"),
 )
 
 

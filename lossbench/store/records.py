@@ -360,7 +360,7 @@ def _columns(metrics: Iterable[Metric]) -> list[str]:
                 *GEOMETRY,
                 *columns(metrics, "test"),
                 *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
-                "verification",
+                *("verification", "counts"),
                 *columns(metrics, "record"),
             ]
         )
@@ -378,7 +378,8 @@ def _row(
         **dict.fromkeys(names),
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
         **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment", "verification")},
-        "cause": record.get("cause"),  # older records have none
+        "cause": record.get("cause"),  # older records have none, nor counts
+        "counts": record.get("counts", {}),
         **cell.summary(),  # of the plan: the suite may have changed since the record was made
         **cell.point.row,
         "rounds": _relabelled(record, cell, record["rounds"]),

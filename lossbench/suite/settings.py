@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lossbench.core.current import current, stale
+from lossbench.core.format import Schedule
 from lossbench.core.metric import Metric
 from lossbench.core.model import Cell, Experiment, LossAt, Setting
 
@@ -27,6 +28,7 @@ class Trial:
 
     number: int
     setting: Setting
+    schedule: Schedule  # with the keys that the setting changes
     scores: list[float] = field(default_factory=list)  # of the seeds that finished; larger is better
     lost: int = 0  # seeds that failed and would fail again
     disturbed: int = 0  # seeds ended by the environment: killed, out of memory or time, disk full
@@ -62,12 +64,16 @@ def scored(cells: Sequence[Cell], records: Records, headline: Metric) -> dict[st
 
 def tried(cells: Sequence[Cell], records: Records) -> dict[LossAt, list[Trial]]:
     """The trials of every loss at every point, by trial number."""
+    defaults = {cell.point: cell.schedule for cell in cells if cell.kind == "train"}
     found: dict[LossAt, dict[int, Trial]] = {}
     for cell in cells:
         if cell.trial is None:
             continue
         mine = found.setdefault((cell.point, cell.loss.label), {})
-        trial = mine.setdefault(cell.trial, Trial(cell.trial, Setting(cell.loss, cell.schedule.lr)))
+        if cell.trial not in mine:
+            setting = Setting(cell.loss, _changed(cell.schedule, defaults[cell.point]))
+            mine[cell.trial] = Trial(cell.trial, setting, cell.schedule)
+        trial = mine[cell.trial]
         record = records.get(cell.key)
         if record is None:
             trial.missing += 1
@@ -78,6 +84,13 @@ def tried(cells: Sequence[Cell], records: Records) -> dict[LossAt, list[Trial]]:
         else:
             trial.lost += 1
     return {place: [mine[number] for number in sorted(mine)] for place, mine in found.items()}
+
+
+def _changed(schedule: Schedule, default: Schedule) -> dict[str, Any]:
+    """The keys that a trial changes. It may have fewer steps, as some images are held out, and evaluates only once."""
+    left = {"steps", "epochs", "evaluations"}
+    before = default.model_dump()
+    return {key: value for key, value in schedule.model_dump(exclude=left).items() if value != before[key]}
 
 
 def complete(trials: Sequence[Trial]) -> bool:

@@ -8,6 +8,7 @@ model.pt           the state of backbone and loss, from which everything can be 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from lossbench.metrics import Evaluation
 from lossbench.metrics._outputs import Outputs
+from lossbench.metrics._search import Identified, Retrieved
 from lossbench.training.checkpoints import as_bytes
 from lossbench.training.state import TrainState
 
@@ -25,6 +27,8 @@ FEATURES = ("features", "weights", "train")  # the fields that only the level `f
 MODEL = ("network", "images")  # and those that only the level `model` has
 TENSORS = ("features", "weights")
 LOGITS = "logits"
+# Fields with fields of their own, and how they are made again.
+PARTS: dict[str, Any] = {"retrieved": Retrieved, "identified": Identified, "counts": dict}
 
 
 def kept(levels: tuple[str, ...], test: Evaluation, state: TrainState) -> dict[str, bytes]:
@@ -60,16 +64,20 @@ def _packed(test: Evaluation) -> bytes:
 
 def _arrays(test: Evaluation) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for field in fields(Evaluation):
-        value = getattr(test, field.name)
-        if isinstance(value, Outputs):
+    for name, value in ((field.name, getattr(test, field.name)) for field in fields(Evaluation)):
+        if value is None:
+            continue
+        if isinstance(value, Evaluation):
+            found |= {f"{name}.{inner}": part for inner, part in _arrays(value).items()}
+        elif name in PARTS:
+            parts = value if isinstance(value, Mapping) else vars(value)
+            found |= {f"{name}.{inner}": np.asarray(part) for inner, part in parts.items()}
+        elif isinstance(value, Outputs):
             found[LOGITS] = value.logits(slice(None)).detach().float().cpu().numpy()
-        elif isinstance(value, Evaluation):
-            found |= {f"{field.name}.{name}": inner for name, inner in _arrays(value).items()}
         elif isinstance(value, Tensor):
-            found[field.name] = value.detach().float().cpu().numpy()
-        elif isinstance(value, np.ndarray | bool):
-            found[field.name] = np.asarray(value)
+            found[name] = value.detach().float().cpu().numpy()
+        else:
+            found[name] = np.asarray(value)
     return found
 
 
@@ -81,8 +89,14 @@ def _evaluation(arrays: dict[str, Any]) -> Evaluation:
         if dot:
             inner.setdefault(outer, {})[rest] = value
         else:
-            given[name] = torch.from_numpy(value) if name in TENSORS else value if value.ndim else value.item()
+            given[name] = torch.from_numpy(value) if name in TENSORS else _plain(value)
     if LOGITS in given:
         given["outputs"] = Outputs(torch.from_numpy(given.pop(LOGITS)).__getitem__, given["labels"])
-    given |= {name: _evaluation(mine) for name, mine in inner.items()}
+    for name, parts in inner.items():
+        plain = {key: _plain(part) for key, part in parts.items()}
+        given[name] = PARTS[name](**plain) if name in PARTS else _evaluation(parts)
     return Evaluation(**given)
+
+
+def _plain(value: Any) -> Any:
+    return value if value.ndim else value.item()

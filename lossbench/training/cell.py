@@ -21,6 +21,7 @@ from lossbench.core.errors import PluginError
 from lossbench.core.model import GEOMETRY, Cell, Record
 from lossbench.data import Dataset, load_dataset
 from lossbench.plugins.metrics import METRICS
+from lossbench.plugins.optimizers import timm_version
 from lossbench.plugins.registry import Registry
 from lossbench.training import artefacts, measure
 from lossbench.training.batches import Batches
@@ -32,6 +33,7 @@ from lossbench.training.state import TrainState, build
 from lossbench.training.timing import time_losses
 
 COLD = "cold classifier"  # the flag of a cell whose warm start had no class weights that fit its loss
+SMALL_CLASSES = "small classes"  # the flag of a cell whose balanced batches repeat examples of a class
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def run(
     state = build(cell, cell.loss, registry, dataset.in_shape)
     environment = measure.environment(cell.threads, cell.device)
     cold = _refine(state, warm_start) if warm_start is not None else None
-    batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
+    batches = Batches.of(cell, dataset)
     started = time.perf_counter()
     try:
         progress = train(state, batches, cell, dataset, checkpointer)
@@ -84,7 +86,11 @@ def run(
             bytes=measure.ledger(state.backbone, state.loss, state.optimizer, state.class_weights),
             environment=environment,
             digest=measure.parameter_digest(state.backbone, state.loss),
-            flags=(*progress.flags, *([COLD] if cold else [])),
+            flags=(
+                *progress.flags,
+                *([COLD] if cold else []),
+                *([SMALL_CLASSES] if batches.small_classes else []),
+            ),
         )
         if cell.kind == "warm":
             checkpoint = as_bytes(state.checkpoint())
@@ -118,6 +124,7 @@ def _evaluated(
         total=len(test.correct),
         angles={"train": test.train.angles, "test": test.angles},
         verification=test.details(),
+        counts=test.counts,
         metrics=found.metrics,
         bytes={**record.bytes, "peak": memory.added()},  # before the files of metrics are run
         features=drawable(test, cell.seed) if cell.width == 2 else None,
@@ -144,6 +151,9 @@ def check_unchanged(cell: Cell, registry: Registry) -> None:
                 f"{registry.find(kind, spec.name).path}: it, a module or library that it imports, or a file that it "
                 "names has changed since this run was planned; run the same command again"
             )
+    if cell.schedule.timm not in (None, version := timm_version(cell.schedule.optimizer)):
+        planned = f"optimizer '{cell.schedule.optimizer}': planned with timm {cell.schedule.timm}"
+        raise PluginError(f"{planned}, but this is timm {version}; run the same command again")
 
 
 def _dataset(cell: Cell, registry: Registry, data: Path) -> Dataset:

@@ -92,8 +92,11 @@ def test_a_record_without_metrics_gives_the_same_columns(tmp_path, read_suite):
 
 def test_scores_are_in_points():
     of_classes = {"accuracy", "balanced_accuracy", "ece", "ece_scaled", "top5", "worst_class_accuracy"}
+    retrieval = {"recall@1", "recall@5", "recall@10", "map@r", "r_precision"}
+    identification = {"rank@1", "tpir@0.1", "tpir@0.01"}
+    pairs = {"auc", "eer", "tar@0.1", "tar@0.01", "tar@0.001"}
     scores = {name for name, metric in METRICS.items() if metric.is_score}
-    assert scores == {*of_classes, "auc", "eer", "tar@0.1", "tar@0.01", "tar@0.001"}
+    assert scores == {*of_classes, *retrieval, *pairs, *identification}
 
 
 def test_no_metric_of_a_user_can_take_the_column_of_something_else(tmp_path, read_suite):
