@@ -339,7 +339,7 @@ def test_a_fault_in_a_dataset_is_caught(tmp_path, fault):
     old, new_, said = DATASETS[fault]
     path = new("dataset", "mine", tmp_path)
     path.write_text(path.read_text().replace(old, new_))
-    findings = check_names(Registry(), [str(path)], check_dataset=check_dataset)[str(path)]
+    findings = check_names(Registry(), [str(path)], others={"dataset": check_dataset})[str(path)]
     if said:
         assert [said in finding.sentence for finding in findings if finding.status == "fail"] == [True]
     else:
