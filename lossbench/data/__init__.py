@@ -18,7 +18,7 @@ from typing import Any
 from lossbench.core.errors import DataError, LossbenchError, MissingDataError
 from lossbench.data import apart, cache, contract
 from lossbench.data import subsets as view
-from lossbench.data.dataset import Dataset, Images, Split
+from lossbench.data.dataset import UNSEEN, Dataset, Images, Split
 from lossbench.plugins.registry import SHARED_DATASET_OPTIONS, Plugin, Registry
 
 __all__ = ["Dataset", "Images", "Split", "count_classes", "data_folder", "is_available", "load_dataset"]
@@ -90,7 +90,7 @@ def count_classes(name: str, options: dict[str, Any], registry: Registry, data: 
                 raise
     chosen = len(view.chosen_classes(available, form.shared.get("classes")))
     share = form.shared.get("validation")
-    return chosen if share is None or form.own.get("task") != "verification" else view.learned_classes(chosen, share)
+    return chosen if share is None or form.own.get("task") not in UNSEEN else view.learned_classes(chosen, share)
 
 
 def is_available(name: str, options: dict[str, Any], registry: Registry, data: Path | None = None) -> bool:

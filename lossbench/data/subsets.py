@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lossbench.core.errors import DataError
 from lossbench.core.streams import derive
 from lossbench.data.dataset import Dataset, Split
-from lossbench.data.pairs import drawn_pairs
+from lossbench.data.pairs import drawn_pairs, unretrievable
 
 VALIDATION_PAIRS = 200  # per fold
 
@@ -37,7 +37,7 @@ def only_classes(dataset: Dataset, classes: int | list[int]) -> Dataset:
     def keep(split: Split) -> Split:
         return split.take(np.flatnonzero(np.isin(split.labels, chosen))).relabelled(new_label)
 
-    test = dataset.test if dataset.pairs is not None else keep(dataset.test)
+    test = dataset.test if dataset.unseen else keep(dataset.test)
     return replace(dataset, train=keep(dataset.train), test=test, classes=len(chosen))
 
 
@@ -63,12 +63,13 @@ def balanced(dataset: Dataset, per_class: int, seed: int) -> Split:
 def held_out(dataset: Dataset, share: float) -> Dataset:
     """Hold out a share of the training images, always the same, and test on it instead of the test set.
 
-    Classification: that share of every class. Verification: that share of the classes, with pairs drawn from them.
+    Classification: that share of every class. Verification and retrieval: that share of the classes; for verification
+    with pairs drawn from them.
     """
     if not 0 < share < 1:
         raise DataError(f"validation must be a share of the training images between 0 and 1, got {share:g}")
     split = dataset.train
-    if dataset.pairs is None:
+    if not dataset.unseen:
         train, test = _parted(dataset, share, "validation")
         return replace(dataset, train=train, test=test)
     classes = learned_classes(dataset.classes, share)
@@ -77,7 +78,12 @@ def held_out(dataset: Dataset, share: float) -> Dataset:
     new_label[order] = np.arange(dataset.classes)
     labels = new_label[split.labels]
     test = split.take(np.flatnonzero(labels >= classes)).relabelled(new_label)
-    pairs, folds = drawn_pairs(test.labels, VALIDATION_PAIRS)
+    if dataset.pairs is not None:
+        pairs, folds = drawn_pairs(test.labels, VALIDATION_PAIRS)
+    elif why := unretrievable(test.labels):
+        raise DataError(f"validation = {share:g} of {dataset.classes} classes leaves {why}")
+    else:
+        pairs, folds = None, None
     train = split.take(np.flatnonzero(labels < classes)).relabelled(new_label)
     return replace(dataset, train=train, test=test, classes=classes, pairs=pairs, folds=folds, tested=None)
 
@@ -103,7 +109,7 @@ def _parted(dataset: Dataset, share: float, name: str) -> tuple[Split, Split]:
 
 
 def learned_classes(classes: int, share: float) -> int:
-    """The number of classes to learn when a share of them is held out for verification."""
+    """The number of classes to learn when a share of them is held out to test."""
     return max(2, classes - round(share * classes))
 
 

@@ -299,7 +299,7 @@ _COLUMNS = list(
             *GEOMETRY,
             *columns("test"),
             *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
-            "verification",
+            *("verification", "counts"),
             *columns("record"),
         ]
     )
@@ -311,7 +311,8 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
         **dict.fromkeys(columns("test")),
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
         **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment", "verification")},
-        "cause": record.get("cause"),  # older records have none
+        "cause": record.get("cause"),  # older records have none, nor counts
+        "counts": record.get("counts", {}),
         **cell.summary(),  # of the plan: the suite may have changed since the record was made
         **cell.point.row,
         "rounds": _relabelled(record, cell, record["rounds"]),
