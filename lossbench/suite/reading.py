@@ -205,7 +205,7 @@ class _Reader:
         self.origin = origin  # of a path in the file: itself, or a key that was set
         self.mistakes = mistakes
         self.wrong = wrong  # parts that are not in `file`
-        self.unread: set[str] = set()  # experiments with mistakes: what a claim says about them cannot be checked
+        self.unread: set[str] = set()  # experiments with mistakes: claims about them are not checked
         self.unnamed = False  # whether the name of an experiment is wrong
         self.names = [str(raw.get("name", index)) for index, raw in enumerate(file.experiment)]
         self.baseline: Spec | None = None
@@ -219,7 +219,7 @@ class _Reader:
         """The error about a name that is unknown, unless it may be that of an experiment with mistakes."""
         if self.unnamed or name in self.unread:
             return SuiteError()
-        return self.fail(path, f"no such experiment '{name}'; {nearest(name, known)}")
+        return self.fail(path, f"no such experiment '{name}'; {nearest(name, [*known, *self.unread])}")
 
     def where(self, path: Sequence[Any]) -> str:
         return where(self.source, self.origin(path))
