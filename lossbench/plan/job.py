@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lossbench.core import gpus
 from lossbench.core.errors import DataError, MissingDataError, SuiteError
-from lossbench.core.model import Cell, DataAt, Spec, Suite
+from lossbench.core.model import Cell, DataAt, Experiment, Spec, Suite
 from lossbench.data import data_folder, load_dataset
 from lossbench.data.download.supply import Download, Supply
 from lossbench.plan import choose
@@ -19,6 +19,7 @@ from lossbench.plan.selection import Selection, parse_shard, select, shard
 from lossbench.plugins.registry import Registry
 from lossbench.suite.overrides import parse_set
 from lossbench.suite.reading import check_profile, read_profiles, to_run
+from lossbench.suite.recipe import lengths
 from lossbench.suite.settings import tuned, tuned_experiments
 from lossbench.suite.source import Source, SuiteLike, open_suite
 
@@ -222,17 +223,18 @@ def with_data(
     examples: dict[str, int] = {}
 
     def pinned(datasets: tuple[DataAt, ...]) -> tuple[DataAt, ...]:
-        return tuple(data._replace(dataset=replace(data.dataset, source=version(data.dataset))) for data in datasets)
+        return tuple(data._replace(dataset=found(data.dataset)) for data in datasets)
 
-    def version(dataset: Spec) -> str:
+    def found(dataset: Spec) -> Spec:
         try:
-            found = load_dataset(dataset.name, data=folder, registry=registry, progress=progress, **dataset.options)
+            loaded = load_dataset(dataset.name, data=folder, registry=registry, progress=progress, **dataset.options)
         except MissingDataError:
             raise
         except DataError as error:
             raise SuiteError(f"{dataset.where}: {error}") from error
-        examples.setdefault(dataset.label, len(found.train))  # a trial has fewer under the same label
-        return found.version
+        size = len(loaded.train)
+        examples.setdefault(dataset.label, size)  # a trial has fewer under the same label
+        return replace(dataset, source=loaded.version, size=size)
 
     here, missing = [], {}
     for experiment in suite.experiments:
@@ -241,6 +243,7 @@ def with_data(
             if trials:
                 trials = replace(trials, datasets=pinned(trials.datasets))
             here.append(replace(experiment, datasets=datasets, trials=trials))
+            _check_lengths(here[-1])
         except MissingDataError as error:
             if experiment.name in coming:
                 here.append(experiment)
@@ -251,6 +254,19 @@ def with_data(
     if not here:
         raise DataError(next(iter(missing.values())).replace(DATA, str(folder)))
     return replace(suite, info=replace(suite.info, missing=missing, examples=examples), experiments=tuple(here))
+
+
+def _check_lengths(experiment: Experiment) -> None:
+    """Refuse epochs that come to too many or too few steps."""
+    warm, trials = experiment.warm.steps if experiment.warm else 0, experiment.trials
+    schedules = [schedule for schedule, _ in experiment.schedules if schedule.epochs]
+    if trials:
+        changes = [setting.schedule for mine in trials.settings.values() for setting in mine]
+        schedules += [schedule.changed(change) for schedule in schedules for change in changes if "batch" in change]
+    for data in (*experiment.datasets, *(trials.datasets if trials else ())):
+        for schedule in schedules:
+            for key, problem in lengths(schedule.over(data.dataset.size), warm):
+                raise SuiteError(f"experiment.{experiment.name}.schedule.{'.'.join(key)}: {problem}")
 
 
 def _shard(cells: list[Cell], written: str | None, suite: Suite, source: Source) -> list[Cell]:

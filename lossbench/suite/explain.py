@@ -107,6 +107,8 @@ def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
         return f"unknown key '{key}'; {nearest(key, _keys_at(model, problem['loc'][:-1]))}"
+    if problem["type"] == "value_error":  # a sentence of our own
+        return str(problem["ctx"]["error"])
     expected = []
     for item in problems:
         describe = _EXPECTED.get(item["type"])

@@ -123,17 +123,27 @@ def _nearest(head: str) -> str:
 
 
 def lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are merged key by key, other values replaced; a table with another `name` is replaced as a whole."""
-    merged = dict(below)
+    """Tables are merged key by key, other values replaced.
+
+    A table with another `name`, and a decay of another form, is replaced as a whole; `epochs` replace `steps`.
+    """
+    merged = {key: value for key, value in below.items() if INSTEAD.get(key) not in above}
     for key, value in above.items():
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, str):
-            old = _table(old)
-        if isinstance(value, dict) and isinstance(old, dict) and value.get("name") in (None, old.get("name")):
+            old = {"shape": old} if key == "decay" else _table(old)
+        if isinstance(value, dict) and isinstance(old, dict) and _same_form(key, value, old):
             merged[key] = lay_over(old, value)
         else:
             merged[key] = value
     return merged
+
+
+def _same_form(key: str, above: Mapping[str, Any], below: Mapping[str, Any]) -> bool:
+    """Whether a table changes keys of the one below it, rather than replaces it."""
+    if key == "decay":
+        return all(form in below for form in DECAYS if form in above)
+    return above.get("name") in (None, below.get("name"))
 
 
 def _table(written: str) -> dict[str, Any]:
@@ -145,6 +155,8 @@ def _table(written: str) -> dict[str, Any]:
     return {"name": name, **options}
 
 
+INSTEAD = {"steps": "epochs", "epochs": "steps"}  # a key that another one replaces when a table is laid over
+DECAYS = ("shape", "every", "at")  # the keys that tell the forms of a decay apart
 Layers = Sequence[tuple[list[Any], Mapping[str, Any]]]  # the path of a table, and the table
 
 

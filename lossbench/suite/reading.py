@@ -24,6 +24,7 @@ from lossbench.suite.format import MOST_CELLS, ClaimText, ExperimentText, Plugin
 from lossbench.suite.grid import AxisNames, Swept, axis_names
 from lossbench.suite.mistakes import Mistakes, paths
 from lossbench.suite.overrides import SET, Layers, Origin, Overrides, layered, where
+from lossbench.suite.recipe import problems, versioned
 from lossbench.suite.settings import SUFFIX, tuned
 from lossbench.suite.tuning import with_trials
 
@@ -332,7 +333,9 @@ class _Reader:
                     warm = Warm(self.single("loss", text.warm_start.loss, place), text.warm_start.steps)
             datasets = every(lambda one: [*self.datasets(one, text, axis, origin)], parts["dataset"])
             backbones = every(lambda one: [*self.specs("backbone", one, axis)], parts["backbone"])
-            schedules = every(lambda one: [*self.schedules(one, axis, origin)], parts["schedule"])
+            schedules = every(
+                lambda one: [*self.schedules(one, axis, origin, [*itertools.chain(*datasets)], warm)], parts["schedule"]
+            )
         found = Experiment(
             name=text.name,
             task=text.task,
@@ -478,8 +481,11 @@ class _Reader:
         axes = {key: value if key in lists else [value] for key, value in written.items()}
         return Swept("", axes, lists, path)
 
-    def schedules(self, one: Swept, axis: AxisNames, origin: Origin) -> Iterator[ScheduleAt]:
+    def schedules(
+        self, one: Swept, axis: AxisNames, origin: Origin, datasets: Sequence[DataAt], warm: Warm | None
+    ) -> Iterator[ScheduleAt]:
         """Each combination of the schedule's keys."""
+        classes, length = [data.classes for data in datasets], warm.steps if warm else 0
         for written in one.combinations():
             index = {key: one.axes[key].index(written[key]) for key in one.swept}
 
@@ -487,11 +493,14 @@ class _Reader:
                 key, *rest = path or [None]
                 return self.where(origin(["schedule", key, index.get(key), *rest]))
 
-            schedule = validate(Schedule, written, where)
-            if schedule.evaluations > schedule.steps:
-                problem = f"must be at most 'steps', {schedule.steps}, got {schedule.evaluations}"
-                raise self.fail(origin(["schedule", "evaluations"], ["schedule", "steps"]), problem)
-            yield ScheduleAt(schedule, {axis["schedule", key]: axis_value(written[key]) for key in one.swept})
+            with self.mistakes.noting():
+                schedule = validate(Schedule, written, where)
+                with self.mistakes.together():
+                    for path, problem in problems(schedule, classes=classes, warm=length):
+                        length_too = [["schedule", "steps"]] if path in (["evaluations"], ["warmup"]) else []
+                        self.mistakes.note(self.fail(origin(["schedule", *path], *length_too), problem))
+                axes = {axis["schedule", key]: axis_value(written[key]) for key in one.swept}
+                yield ScheduleAt(versioned(schedule), axes)
 
     def datasets(self, one: Swept, text: ExperimentText, axis: AxisNames, origin: Origin) -> Iterator[DataAt]:
         """Each combination of a dataset's options, at each number in the experiment's `classes`."""
@@ -662,7 +671,7 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     partial = {key: value for key, value in grid.items() if key != "required"}  # overrides are partial
     definitions["Experiment"] = partial
     for table in ("NamedText", "Schedule", "WarmStart"):
-        definitions[table].pop("required")  # an override need not repeat the rest
+        definitions[table].pop("required", None)  # an override need not repeat the rest
     named: tuple[tuple[str, Kind], ...] = (("dataset", "dataset"), ("backbone", "backbone"), ("losses", "loss"))
     for key, kind in named:
         partial["properties"][key]["description"] = f"a {kind}: {', '.join(registry.names(kind))}"

@@ -22,7 +22,9 @@ auto = ["one", <"two"|"too"|auto[1]: no such profile 'too'; did you mean 'two'?>
 
 [defaults]
 dataset = <"digits"|"digit"|defaults.dataset: unknown dataset 'digit'>
-backbone = { name = "cnn", channels = <4|"x"|defaults.backbone.channels: >, depths = <[1]|0.5|defaults.backbone.depths: > }
+backbone.name = "cnn"
+backbone.channels = <4|"x"|defaults.backbone.channels: >
+backbone.depths = <[1]|0.5|defaults.backbone.depths: >
 seeds = <3|0|defaults.seeds: must be at least 1>
 schedule = { steps = <6|"six"|defaults.schedule.steps: >, batch = 8, <lr|rl|defaults.schedule.rl: unknown key> = 0.1 }
 <threads|treads|defaults.treads: unknown key 'treads'; did you mean 'threads'?> = 1
@@ -30,13 +32,20 @@ schedule = { steps = <6|"six"|defaults.schedule.steps: >, batch = 8, <lr|rl|defa
 [[experiment]]
 name = "a"
 widths = [8, <9|0|experiment.a.widths[1]: must be at least 1>]
-losses = ["softmax", <"w_softmax"|"w_sofmax"|experiment.a.losses[1]: unknown loss>, { name = "arcface", s = <8.0|"x"|experiment.a.losses[2].s: >, m = <0.5|"y"|experiment.a.losses[2].m: > }]
+losses = [
+  "softmax",
+  <"w_softmax"|"w_sofmax"|experiment.a.losses[1]: unknown loss>,
+  { name = "arcface", s = <8.0|"x"|experiment.a.losses[2].s: >, m = <0.5|"y"|experiment.a.losses[2].m: > },
+]
 published = { values = { softmax = <90.0|900.0|experiment.a.published.values.softmax: must be at most 100> } }
 
 [[experiment]]
 name = "b"
 widths = <[8]|8|experiment.b.widths: must be a list>
-losses = ["softmax", { name = "w_softmax", alpha = <[1.0, 2.0, 3.0]|[]|experiment.b.losses[1].alpha: is an empty list> }]
+losses = [
+  "softmax",
+  { name = "w_softmax", alpha = <[1.0, 2.0, 3.0]|[]|experiment.b.losses[1].alpha: is an empty list> },
+]
 seeds = [0, 1, 2, <3|2|experiment.b.seeds: 2 is listed twice>]
 warm_start = { loss = <"softmax"|"sofmax"|experiment.b.warm_start.loss: unknown loss>, steps = 3 }
 

@@ -63,7 +63,12 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
         "comparisons": _rows(results.comparisons),
         "claims": _rows(results.claims),
         "published": _rows(results.published),
-        "tuning": info.tuning and {**vars(info.tuning), "losses": _rows(results.tuning)},
+        "tuning": info.tuning
+        and {
+            "lr": info.tuning.schedule.get("lr", ""),
+            **vars(info.tuning),
+            "losses": _rows(results.tuning),
+        },
         "ranks": ranking
         and {
             "datasets": ranking.table.datasets,

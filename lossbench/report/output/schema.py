@@ -112,6 +112,7 @@ class Tuning(Strict):
     seeds: int = Field(description="per trial")
     validation: float = Field(description="share of the training images that is held out")
     lr: str = Field(description="the range of the learning rate; empty: not tuned")
+    schedule: dict[str, str] = Field(description="the ranges of the tuned keys of the schedule, as text")
     ranges: dict[str, dict[str, str]] = Field(description="by loss and option")
     experiments: dict[str, str] = Field(description="name of the experiment → name of its tuned counterpart")
     losses: Annotated[list[Any], Columns(TUNING_COLUMNS)]

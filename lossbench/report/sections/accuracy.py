@@ -87,7 +87,8 @@ def tuning(results: Results) -> Section:
     )
     varied = {loss: [f"{name} {axis}" for name, axis in axes.items()] for loss, axes in budget.ranges.items()}
     listed = "; ".join(f"{loss}: {', '.join(axes) or 'no options'}" for loss, axes in varied.items())
-    shared = f"learning rate of every loss {budget.lr}; " if budget.lr else ""
+    words_of = {"lr": "learning rate"}
+    shared = "".join(f"{words_of.get(key, key)} of every loss {axis}; " for key, axis in budget.schedule.items())
     caption = (
         "test accuracy in percent with 95 % intervals, with default and with tuned settings; Δ: tuned minus default, "
         "paired by seed. Validation: accuracy of the chosen trial on the held-out images, biased upwards as the best "
@@ -98,7 +99,7 @@ def tuning(results: Results) -> Section:
         ended = [f"{row['trials']} of {budget.trials}" if row["trials"] < budget.trials else f"{row['trials']}"]
         ended += [f"{row[key]} {word}" for key, word in (("failed", "failed"), ("left", "not run")) if row[key]]
         decided = words.finite(row["trial"])
-        parts = [row["chosen"], f"lr={row['lr']:g}" if decided and budget.lr else ""]
+        parts = [row["chosen"], f"lr={row['lr']:g}" if decided and "lr" in budget.schedule else ""]
         setting = ", ".join(part for part in parts if part) + (" (default)" if row["trial"] == 1 else "")
         return {
             "loss": row["loss"],
