@@ -333,13 +333,12 @@ class _Reader:
                     warm = Warm(self.single("loss", text.warm_start.loss, place), text.warm_start.steps)
             datasets = every(lambda one: [*self.datasets(one, text, axis, origin)], parts["dataset"])
             backbones = every(lambda one: [*self.specs("backbone", one, axis)], parts["backbone"])
-            schedules = every(
-                lambda one: [*self.schedules(one, axis, origin, [*itertools.chain(*datasets)], warm)], parts["schedule"]
-            )
+            known = [data for one in datasets for data in one]
+            schedules = every(lambda one: [*self.schedules(one, axis, origin, known, warm)], parts["schedule"])
         found = Experiment(
             name=text.name,
             task=text.task,
-            datasets=tuple(itertools.chain(*datasets)),
+            datasets=tuple(known),
             backbones=tuple(BackboneAt(*at) for at in itertools.chain(*backbones)),
             widths=tuple(text.widths),
             losses=tuple(losses),
