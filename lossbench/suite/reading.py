@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lossbench.core import values
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, closest, nearest
 from lossbench.core.format import Claim, NamedText, Protocol, PublishedText, Schedule
 from lossbench.core.labels import axis_value, label, parse_label
@@ -80,7 +82,9 @@ def read_profiles(
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, integers of thousands of digits, endless nesting
-        raise SuiteError(f"{source}: is not valid TOML: {error}") from error
+        line = re.search(r"at line (\d+)", str(error))
+        quoted = f": {values.shown(text.split(chr(10))[int(line[1]) - 1].strip())}" if line else ""
+        raise SuiteError(f"{source}: is not valid TOML: {error}{quoted}") from error
     if wrong := [f"{where(source, path)}: {problem}" for path, problem in flaws(raw)]:
         raise SuiteError(*wrong)
     merged, origin = layered([([], raw), ([SET], overrides.suite)], [])

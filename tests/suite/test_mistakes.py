@@ -236,3 +236,50 @@ def test_overrides_and_their_mistakes_are_reported_together(registry):
         "--set experiment.a.widths[0]: must be at least 1 or 'min', got 0",
         "--set schedule.steps: must be at least 1, got 0",
     )
+
+
+# What people write, and what helps them.
+USUAL = [
+    (
+        'name = "many"',
+        'name = "many"\nseeds = 3',
+        "seeds: unknown key 'seeds'; it belongs in [[experiment]] or [defaults]",
+    ),
+    ("widths = [8, 9]", "widths = [8, 9]\nlr = 0.1", "experiment.a.lr: unknown key 'lr'; it belongs in 'schedule'"),
+    (
+        "widths = [8, 9]",
+        "widths = [8, 9]\nmargin = 1",
+        "experiment.a.margin: unknown key 'margin'; it belongs at the top level",
+    ),
+    (
+        "lr = 0.1",
+        "learning_rate = 0.1",
+        "defaults.schedule.learning_rate: unknown key 'learning_rate'; did you mean 'lr'?",
+    ),
+    (
+        "all = {",
+        "seeds = 3\nall = {",
+        "profile.one.seeds: unknown key 'seeds'; it belongs in 'all' or 'experiment.NAME'",
+    ),
+    ("threads = 1", 'channels_last = "yes"', "defaults.channels_last: must be true or false, got 'yes'"),
+    ('dataset = "digits"', 'dataset = "DIGITS"', "defaults.dataset: unknown dataset 'DIGITS'; did you mean 'digits'?"),
+    ('loss = "softmax"', 'loss = "cross_entropy"', "unknown loss 'cross_entropy'; did you mean 'softmax'?"),
+    ("[tune]", "[[tune]]", "tune: must be a table ([tune]), got ["),
+    (
+        'dataset = "digits"',
+        "dataset = digits",
+        "is not valid TOML: Invalid value (at line 8, column 11): 'dataset = digits'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "sentence"), USUAL)
+def test_usual_mistakes_are_understood(old, new, sentence, mistakes):
+    assert old in written(())
+    found = mistakes(written(()).replace(old, new, 1))
+    assert len(found) == 1 and sentence in found[0], found
+
+
+def test_one_claim_in_single_brackets_is_told_to_have_two(mistakes):
+    text = written(()).partition("[[claim]]")[0] + '[claim]\ntext = "t"\n'
+    assert same(mistakes(text.replace('auto = ["one", "two"]\n', "")), ["claim: must be a list ([[claim]]), got {"])
