@@ -234,6 +234,7 @@ class _Reader:
         if NO_PROFILE in self.file.profile:
             problem = f"this name is reserved: `--profile {NO_PROFILE}` runs the suite without a profile; rename it"
             self.mistakes.note(self.fail(["profile", NO_PROFILE], problem))
+            return  # `auto` may mean it by another name
         names = self.file.auto or []
         known = [*self.file.profile, *(part[1] for part in self.wrong if part[0] == "profile" and part[1:])]
         for index, name in enumerate(names) if ("profile",) not in self.wrong else ():
