@@ -225,6 +225,8 @@ def show_status(store: Store) -> int:
         rows.append([experiment, *(str(sum(states[key] == column for key in mine)) for column in columns)])
     title = f"{info.title} ({store.root})"
     console().print(table_of(["experiment", *columns], rows, left=["experiment"], title=title))
+    if info.overrides:
+        echo(f"run again with: {info.command}")
     for name, why in info.missing.items():
         echo(f"not run: {name}: {why}")
     for name, why in damaged.items():

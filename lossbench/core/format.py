@@ -16,7 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 from lossbench.core.errors import nearest
 from lossbench.core.labels import label, parse_label
 
-Task = Literal["classification", "verification"]
+Task = Literal["classification", "verification", "retrieval"]
 
 # Upper bounds catch typing errors: no machine can do more than this.
 Positive = Annotated[int, Field(ge=1, le=10**9)]

@@ -232,6 +232,7 @@ class SuiteInfo:
     looks: Mapping[str, list[int]] = field(default_factory=dict)  # different numbers of seeds in earlier plans
     tuning: Budget | None = None
     note: str = ""  # the profile's note, shown first
+    overrides: list[str] = field(default_factory=list)  # key=value, as given with --set
 
     def to_json(self) -> dict[str, Any]:
         published = {
@@ -463,6 +464,7 @@ class Record:
     angles: Mapping[str, list[float | None]] = field(default_factory=dict)  # train, test: degrees by class
     geometry: Mapping[str, float | None] = field(default_factory=dict)  # the keys of GEOMETRY
     verification: Mapping[str, Any] = field(default_factory=dict)  # of `verification.Verification`, as JSON
+    counts: Mapping[str, int] = field(default_factory=dict)  # what the task tested and left out; empty: every example
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # measured on the test set, by name
     curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds per step, by loss
@@ -498,7 +500,7 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
-        data = {"cause": None, "metrics": {}, **data}  # older records have none
+        data = {"cause": None, "counts": {}, "metrics": {}, **data}  # older records have none
         results = {name.name: data[name.name] for name in fields(cls) if name.name != "cell"}
         results |= {"curve": tuple(data["curve"]), "flags": tuple(data["flags"])}
         return cls(cell=Cell.from_json(data["plan"]), **results)

@@ -17,7 +17,8 @@ from lossbench.plan import choose
 from lossbench.plan.cells import plan, training_steps, unique
 from lossbench.plan.selection import Selection, parse_shard, select, shard
 from lossbench.plugins.registry import Registry
-from lossbench.suite.reading import NO_PROFILE, check_profile, read_profiles
+from lossbench.suite.overrides import parse_set
+from lossbench.suite.reading import check_profile, read_profiles, to_run
 from lossbench.suite.recipe import lengths
 from lossbench.suite.settings import tuned, tuned_experiments
 from lossbench.suite.source import Source, SuiteLike, open_suite
@@ -72,7 +73,9 @@ class Job:
         return [cell for cell in cells if cell.kind == "train" and cell.title not in known]
 
     def shorter_profiles(self) -> list[str]:
-        """The profiles that train fewer steps than this job, shortest first."""
+        """The profiles that train fewer steps than this job, shortest first; unknown for a suite with overrides."""
+        if self.suite.info.overrides:
+            return []
         steps = {name: training_steps(unique(plan(suite))) for name, suite in self.profiles.items() if name}
         ours = training_steps(self.chosen)
         return sorted((name for name in steps if steps[name] < ours), key=steps.__getitem__)
@@ -133,6 +136,8 @@ def _profiles(source: Source, selection: Selection, supply: Supply) -> Profiles:
         lambda spec: supply.count_classes(spec.name, spec.options),
         argument=source.argument,
         plugins=[os.fspath(folder) for folder in selection.plugins],
+        profile=selection.profile,
+        overrides=parse_set(selection.set),
     )
 
 
@@ -142,7 +147,7 @@ def _at_profile(
     """The suite at the profile that was given, or else at the first one of its `auto` that can run here."""
     names = profiles[None].auto
     if selection.profile is not None or not names:
-        profile = None if selection.profile == NO_PROFILE else selection.profile
+        [profile] = to_run(selection.profile, names)
         check_profile(profile, source.name, profiles)
         return None, profiles[profile]
     if selection.shard:

@@ -89,11 +89,13 @@ SHARED_DATASET_OPTIONS = {
     "train": Option("train", int | None, "int | None", None),
     "per_class": Option("per_class", int | None, "int | None", None),
     "validation": Option("validation", float | None, "float | None", None),
+    "holdout": Option("holdout", float | None, "float | None", None),
     "classes": Option("classes", int | list[int] | None, "int | list[int] | None", None),
     "size": Option("size", int | None, "int | None", None),
     "gray": Option("gray", bool, "bool", False),
     "augment": Option("augment", list[Literal["flip", "crop"]], 'a list of "flip" and "crop"', []),
 }
+UNSET = ("holdout",)  # shared options without a value unless one is given: keys of cells from before they existed stay
 
 
 @dataclass(frozen=True)
@@ -275,7 +277,7 @@ class Plugin:
                     raise OptionError(name, f"option '{name}' of {self.kind} '{self.name}' {error}") from error
             elif option.default is REQUIRED:
                 raise OptionError(None, f"{self.kind} '{self.name}' needs the option '{name}'")
-            else:
+            elif name not in UNSET or name in self.own:
                 values[name] = option.default
         return values | {name: value for name, value in given.items() if name not in values}
 

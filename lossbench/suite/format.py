@@ -58,7 +58,7 @@ class ExperimentText(Text):
     """One grid of a suite: datasets × backbones × widths × schedules × losses × seeds."""
 
     name: Name
-    task: Task = Field("classification", description="verification: pairs of unseen classes, same class or not")
+    task: Task = Field("classification", description="verification, retrieval: of classes that were not trained on")
     dataset: Plugin | Annotated[list[Plugin], Field(min_length=1)] = Field(
         description="a dataset or several; options that are lists are swept"
     )

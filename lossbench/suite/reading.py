@@ -21,16 +21,16 @@ from lossbench.suite.claims import cases, check_variants, each, first_repeated, 
 from lossbench.suite.explain import validate
 from lossbench.suite.format import MOST_CELLS, ExperimentText, Plugin, Profile, SuiteFile, Tune
 from lossbench.suite.grid import AxisNames, Swept, axis_names
-from lossbench.suite.recipe import problems, versioned
+from lossbench.suite.overrides import SET, Layers, Origin, Overrides, layered, where
+from lossbench.suite.recipe import RELATED, problems, versioned
 from lossbench.suite.settings import tuned
 from lossbench.suite.tuning import with_trials
 
 # The number of classes of a dataset.
 CountClasses = Callable[[Spec], int]
-INSTEAD = {"steps": "epochs", "epochs": "steps"}  # a key that another one replaces when a table is laid over
-DECAYS = ("shape", "every", "at")  # the keys that tell the forms of a decay apart
-Origin = Callable[[Sequence[Any]], list[Any]]  # a key of an experiment → the key of the file that sets it
 NO_PROFILE = "none"  # `--profile none`: the suite without a profile, even if it has `auto`
+NO_OVERRIDES = Overrides()
+Overlays = Sequence[tuple[list[Any], Profile]]  # profiles, each with its path
 
 
 def parse(text: str, source: str, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
@@ -55,34 +55,41 @@ def read_profiles(
     *,
     argument: str | None = None,
     plugins: Sequence[str] = (),
+    profile: str | None = None,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> dict[str | None, Suite]:
     """The suite without a profile (None) and at each of its profiles; an error in any of them is raised.
 
     `source` is what errors call the file, `registry` knows the losses, backbones and datasets; `argument` and
-    `plugins` are what `lossbench run` takes to run the suite again.
+    `plugins` are what `lossbench run` takes to run the suite again. `overrides` are laid over the profiles that
+    `profile` leaves to run; another one may not fit them.
     """
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, integers of thousands of digits, endless nesting
         raise SuiteError(f"{source}: is not valid TOML: {error}") from error
     if wrong := flaw(raw):
-        raise SuiteError(f"{_where(source, wrong[0])}: {wrong[1]}")
-    file = validate(SuiteFile, raw, lambda path: _where(source, path))
-    reader = _Reader(source, file, registry, count_classes)
+        raise SuiteError(f"{where(source, wrong[0])}: {wrong[1]}")
+    merged, origin = layered([([], raw), ([SET], overrides.suite)], [])
+    file = validate(SuiteFile, merged, lambda path: where(source, origin(path)))
+    reader = _Reader(source, file, registry, count_classes, origin)
     reader.check_auto()
-    grids = {name: reader.tuning(reader.experiments(name), name) for name in (None, *file.profile)}
-    claimable = {name: _claimable(experiments) for name, (experiments, _) in grids.items()}
-    claims = reader.claims(claimable[None])
-    for profile in file.profile:
-        try:
-            check_variants(claims, claimable[profile])
-        except ValueError as error:
-            raise reader.fail(["profile", profile], error) from error
+    grids = {name: reader.grid(name) for name in (None, *file.profile)}
+    whole = _claimable(grids[None][0])
+    claims = reader.claims(whole)
     baseline = reader.loss(file.baseline, ["baseline"]).label
+    overridden = to_run(profile, file.auto) if overrides.written else ()
     suites: dict[str | None, Suite] = {}
-    for name, (grid, tuning) in grids.items():
-        shown, whole = claimable[name], claimable[None]
-        experiments = tuple(_restated(each, whole.get(each.name, each), name) for each in grid)
+    for name, written in grids.items():
+        given = overrides if name in overridden else NO_OVERRIDES
+        grid, tuning = reader.grid(name, given.profile) if given.written else written
+        shown = _claimable(grid)
+        try:
+            check_variants(claims, shown)
+        except ValueError as error:
+            raise reader.fail([SET] if given.written else ["profile", name], error) from error
+        scale = " ".join([*([f"profile {name}"] if name else []), *(f"{SET} {text}" for text in given.written)])
+        experiments = tuple(_restated(each, whole.get(each.name, each), scale) for each in grid)
         info = SuiteInfo(
             name=file.name,
             title=file.title or file.name,
@@ -99,24 +106,33 @@ def read_profiles(
             ),
             published={experiment.name: experiment.published for experiment in experiments},
             profile=name,
-            command=_command(argument or source, name or (NO_PROFILE if file.auto else None), plugins),
+            command=_command(argument or source, name or (NO_PROFILE if file.auto else None), given.written, plugins),
             tuning=tuning,
-            note=file.profile[name].note if name else "",
+            note=given.profile.note or (file.profile[name].note if name else ""),
+            overrides=given.written,
         )
         suites[name] = Suite(info, experiments, text, tuple(file.auto or ()))
     return suites
 
 
-def _command(argument: str, profile: str | None, plugins: Sequence[str]) -> str:
+def to_run(profile: str | None, auto: Sequence[str] | None) -> list[str | None]:
+    """The profiles that may run: the given one, else those of the suite's `auto`, else none (None)."""
+    if profile is None and auto:
+        return list(auto)
+    return [None if profile == NO_PROFILE else profile]
+
+
+def _command(argument: str, profile: str | None, overrides: Sequence[str], plugins: Sequence[str]) -> str:
     """The command that runs a suite again."""
     options = ["--profile", profile] if profile else []
+    options += [part for text in overrides for part in (SET, text)]
     options += [part for folder in plugins for part in ("--plugins", folder)]
     return shlex.join(["lossbench", "run", argument, *options])
 
 
-def _restated(shown: Experiment, whole: Experiment, profile: str | None) -> Experiment:
+def _restated(shown: Experiment, whole: Experiment, scale: str) -> Experiment:
     """An experiment of a profile; if it trains differently, published numbers no longer have the `same` protocol."""
-    other = {"protocol": Protocol.model_validate({"other": [f"another scale here: profile {profile}"]})}
+    other = {"protocol": Protocol.model_validate({"other": [f"another scale here: {scale}"]})}
     changed = not shown.trains_as(whole)
     tables = (t.model_copy(update=other) if changed and t.protocol == "same" else t for t in shown.published)
     return replace(shown, published=tuple(tables))
@@ -125,14 +141,22 @@ def _restated(shown: Experiment, whole: Experiment, profile: str | None) -> Expe
 class _Reader:
     """Resolves the names in one suite file."""
 
-    def __init__(self, source: str, file: SuiteFile, registry: Registry, count_classes: CountClasses) -> None:
+    def __init__(
+        self,
+        source: str,
+        file: SuiteFile,
+        registry: Registry,
+        count_classes: CountClasses,
+        origin: Origin,
+    ) -> None:
         self.source, self.file, self.registry, self.count_classes = source, file, registry, count_classes
+        self.origin = origin  # of a path in the file: itself, or a key that was set
 
     def fail(self, path: Sequence[Any], problem: object) -> SuiteError:
         return SuiteError(f"{self.where(path)}: {problem}")
 
     def where(self, path: Sequence[Any]) -> str:
-        return _where(self.source, path)
+        return where(self.source, self.origin(path))
 
     def check_auto(self) -> None:
         """`auto` lists existing profiles, each once; no profile is called "none"."""
@@ -147,71 +171,66 @@ class _Reader:
             if name in names[:index]:
                 raise self.fail(["auto", index], f"'{name}' is listed twice")
 
-    def experiments(self, profile: str | None) -> tuple[Experiment, ...]:
-        """Every experiment of one profile."""
-        overlay = self.file.profile.get(profile, Profile()) if profile else Profile()
+    def grid(self, name: str | None, given: Profile | None = None) -> tuple[tuple[Experiment, ...], Budget | None]:
+        """The experiments of one profile with their trials, and the budget for the report; `given`: keys that were set.
+
+        Each layer overrides those before it.
+        """
+        layers = [(["profile", name], self.file.profile[name])] if name else []
+        layers += [([SET], given)] if given else []
+        return self.tuning(self.experiments(layers), layers)
+
+    def experiments(self, overlays: Overlays) -> tuple[Experiment, ...]:
+        """Every experiment with these overlays."""
         names = [str(raw.get("name", index)) for index, raw in enumerate(self.file.experiment)]
-        for place, mentioned in (("skip", overlay.skip), ("experiment", list(overlay.experiment))):
-            for name in mentioned:
+        skip: tuple[list[Any], list[str]] = ([], [])
+        for place, overlay in overlays:
+            if "skip" in overlay.model_fields_set:
+                skip = [*place, "skip"], overlay.skip
+            named: list[tuple[list[Any], str]] = [(["experiment", name], name) for name in overlay.experiment]
+            for path, name in [*named, *((["skip", index], name) for index, name in enumerate(overlay.skip))]:
                 if name not in names:
-                    problem = f"no such experiment '{name}'; {nearest(name, names)}"
-                    raise self.fail(["profile", profile, place], problem)
-        found = []
+                    raise self.fail([*place, *path], f"no such experiment '{name}'; {nearest(name, names)}")
+        found: list[Experiment] = []
         for index, (name, raw) in enumerate(zip(names, self.file.experiment, strict=True)):
-            if name in overlay.skip:
+            if name in skip[1]:
                 continue
             here = ["experiment", name if isinstance(raw.get("name"), str) else index]
-            layers: list[tuple[list[Any], Mapping[str, Any]]] = [
-                (["defaults"], self.file.defaults),
-                (here, raw),
-                (["profile", profile, "all"], overlay.all),
-                (["profile", profile, "experiment", name], overlay.experiment.get(name, {})),
-            ]
-            found.append(self.experiment(layers, here, whole=profile is None))
+            layers: list[tuple[list[Any], Mapping[str, Any]]] = [(["defaults"], self.file.defaults), (here, raw)]
+            for place, overlay in overlays:
+                layers.append(([SET] if place == [SET] else [*place, "all"], overlay.all))
+                layers.append(([*place, "experiment", name], overlay.experiment.get(name, {})))
+            found.append(self.experiment(layers, here, whole=not overlays))
             if (total := sum(each.size for each in found)) > MOST_CELLS:
                 raise self.fail(here, f"brings the suite to {total:,} cells; the limit is {MOST_CELLS:,}")
             if found[-1].name in [experiment.name for experiment in found[:-1]]:
                 raise self.fail(here, f"two experiments are named '{found[-1].name}'; rename one")
         if not found:
-            raise self.fail(["profile", profile, "skip"], "skips every experiment")
+            raise self.fail(skip[0], "skips every experiment")
         return tuple(found)
 
     def tuning(
-        self, experiments: tuple[Experiment, ...], profile: str | None
+        self, experiments: tuple[Experiment, ...], overlays: Overlays
     ) -> tuple[tuple[Experiment, ...], Budget | None]:
-        """The experiments of one profile with the trials of [tune], and the budget for the report."""
-        overlay = self.file.profile[profile].tune if profile else {}
-        if self.file.tune is None:
-            if overlay:
-                raise self.fail(["profile", profile, "tune"], "the suite has no [tune] table to override")
+        """The experiments with the trials of [tune], and the budget for the report."""
+        tables = [([*place, "tune"], overlay.tune) for place, overlay in overlays if overlay.tune]
+        if self.file.tune is None and not tables:
             return experiments, None
-
-        def origin(path: Sequence[Any]) -> list[Any]:
-            return ["profile", profile, "tune", *path] if path and path[0] in overlay else ["tune", *path]
-
-        merged = _lay_over(self.file.tune.model_dump(exclude_unset=True), overlay)
+        if self.file.tune is None and tables[0][0] != [SET, "tune"]:
+            raise self.fail(tables[0][0], "the suite has no [tune] table to override")
+        written = self.file.tune.model_dump(exclude_unset=True) if self.file.tune else {}
+        merged, origin = layered([(["tune"], written), *tables], tables[-1][0] if tables else ["tune"])
         tune = validate(Tune, merged, lambda path: self.where(origin(path)))
         known = [str(raw["name"]) for raw in self.file.experiment if "name" in raw]
-        return with_trials(experiments, tune, self, known=known, origin=origin, whole=profile is None)
+        return with_trials(experiments, tune, self, known=known, origin=origin, whole=not overlays)
 
-    def experiment(
-        self, layers: list[tuple[list[Any], Mapping[str, Any]]], here: list[Any], *, whole: bool
-    ) -> Experiment:
+    def experiment(self, layers: Layers, here: list[Any], *, whole: bool) -> Experiment:
         """One experiment from its layers, each overriding the one before; errors name the layer at fault.
 
         `whole` is false if a profile may leave out losses or classes that published numbers belong to.
         """
-        merged: dict[str, Any] = {}
-        for _, layer in layers:
-            merged = _lay_over(merged, layer)
-
-        def origin(path: Sequence[Any]) -> list[Any]:
-            for prefix, layer in reversed(layers):
-                if path and path[0] in layer:
-                    return [*prefix, *path]
-            return [*here, *path]
-
-        text = validate(ExperimentText, merged, lambda path: _where(self.source, origin(path)))
+        merged, origin = layered(layers, here)
+        text = validate(ExperimentText, merged, lambda path: self.where(origin(path)))
         for key in ("seeds", "widths", "classes"):
             given = getattr(text, key)
             if isinstance(given, list) and (repeated := first_repeated(given)) is not None:
@@ -365,7 +384,8 @@ class _Reader:
 
             schedule = validate(Schedule, written, where)
             for path, problem in problems(schedule, classes=classes, warm=length):
-                raise SuiteError(f"{where(path)}: {problem}")
+                others = (["schedule", key] for name in path[:1] for key in RELATED.get(name, ()))
+                raise self.fail(origin(["schedule", *path], *others), problem)
             axes = {axis["schedule", key]: axis_value(written[key]) for key in one.swept}
             yield ScheduleAt(versioned(schedule), axes)
 
@@ -382,7 +402,6 @@ class _Reader:
                 available = self.count_classes(spec)
             except LossbenchError as error:
                 raise self.fail(one.path, error) from error
-            axes.pop("classes", None)  # the number of classes is an axis of its own
             if text.classes is None:
                 yield DataAt(available, spec, axes)
             for index, k in enumerate(text.classes or ()):
@@ -393,19 +412,22 @@ class _Reader:
                 yield DataAt(k, self.resolve("dataset", one.name, written, origin(["classes", index])), axes)
 
     def task_option(self, one: Swept, task: str, origin: Origin) -> dict[str, list[Any]]:
-        """The dataset's option for the experiment's task, unless it is the default; one without pairs has none."""
+        """The dataset's option for the experiment's task, unless it is the default; not every dataset has one."""
         try:
             option = self.registry.find("dataset", one.name).own.get("task")
         except PluginError as error:
             raise self.fail(one.path, error) from error
         if "task" in one.axes:
             raise self.fail([*one.path, "task"], "'task' is a key of the experiment, not of its dataset")
-        if option is None and task == "verification":
-            able = [n for n in self.registry.names("dataset") if "task" in self.registry.find("dataset", n).own]
-            raise self.fail(
-                origin(["task"]), f"dataset '{one.name}' does not support verification; these do: {', '.join(able)}"
-            )
+        if not self.supports(one.name, task):
+            able = ", ".join(name for name in self.registry.names("dataset") if self.supports(name, task))
+            raise self.fail(origin(["task"]), f"dataset '{one.name}' does not support {task}; these do: {able}")
         return {} if option is None or option.default == task else {"task": [task]}
+
+    def supports(self, dataset: str, task: str) -> bool:
+        """Whether the option `task` of a dataset has that value; a dataset without the option is for classification."""
+        has_option = "task" in self.registry.find("dataset", dataset).own
+        return self.takes("dataset", dataset, "task", task) if has_option else task == "classification"
 
     def claims(self, by_name: Mapping[str, Experiment]) -> tuple[Claim, ...]:
         """The claims, with labels as the experiments write them; a claim that no cell can answer is an error."""
@@ -468,7 +490,7 @@ class _Reader:
             raise self.fail(path, "is an empty list; give at least one value to sweep")
 
     def takes(self, kind: Kind, name: str, option: str, value: Any) -> bool:
-        """Whether a list is itself a value of that option."""
+        """Whether this is one value of that option, as a list may be."""
         try:
             self.registry.find(kind, name).options[option].parse(value)
         except (PluginError, KeyError, ValueError):
@@ -485,7 +507,7 @@ class _Reader:
 
     def resolve(self, kind: Kind, name: str, written: Mapping[str, Any], path: Sequence[Any]) -> Spec:
         try:
-            return replace(resolve(self.registry, kind, name, written), where=_where(self.source, path))
+            return replace(resolve(self.registry, kind, name, written), where=self.where(path))
         except OptionError as error:
             raise self.fail([*path, error.option] if error.option else path, error) from error
         except PluginError as error:
@@ -546,32 +568,3 @@ def _claimable(experiments: Sequence[Experiment]) -> dict[str, Experiment]:
 
 def _as_json(value: Any) -> Any:
     return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are merged key by key, other values replaced.
-
-    A table with another `name`, and a decay of another form, is replaced as a whole; `epochs` replace `steps`.
-    """
-    merged = {key: value for key, value in below.items() if INSTEAD.get(key) not in above}
-    for key, value in above.items():
-        old = merged.get(key)
-        if isinstance(value, dict) and isinstance(old, str):
-            old = {"shape" if key == "decay" else "name": old}
-        if isinstance(value, dict) and isinstance(old, dict) and _same_form(key, value, old):
-            merged[key] = _lay_over(old, value)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _same_form(key: str, above: Mapping[str, Any], below: Mapping[str, Any]) -> bool:
-    """Whether a table changes keys of the one below it, rather than replaces it."""
-    if key == "decay":
-        return all(form in below for form in DECAYS if form in above)
-    return above.get("name") in (None, below.get("name"))
-
-
-def _where(source: str, path: Sequence[Any]) -> str:
-    dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path if part is not None)
-    return f"{source}: {dotted.lstrip('.')}" if dotted else source

@@ -100,7 +100,7 @@ def _evaluated(
     cell = record.cell
     try:
         test = evaluate(state, dataset, cell.task)
-        test = with_training_images(test, state, dataset.train, cell.seed)
+        test = with_training_images(test, state, dataset, cell.seed)
     except NotFiniteError as error:
         raise DivergedError(state.step - 1, progress.curve, str(error)) from error
     assert test.correct is not None and test.train is not None
@@ -113,6 +113,7 @@ def _evaluated(
         angles={"train": test.train.angles, "test": test.angles},
         geometry={METRICS[name].column: value for name, value in metrics.items() if METRICS[name].column in GEOMETRY},
         verification=test.details(),
+        counts=test.counts,
         metrics=metrics,
         features=drawable(test, cell.seed) if cell.width == 2 else None,
         flags=(*record.flags, *(["collapsed"] if collapsed else [])),

@@ -48,6 +48,7 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
         "suite": info.name,
         "title": info.title,
         "profile": info.profile,
+        "overrides": info.overrides,
         "note": info.note,
         "command": info.command,
         "baseline": info.baseline,

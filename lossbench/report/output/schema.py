@@ -150,6 +150,7 @@ class ReportData(Strict):
     suite: str
     title: str
     profile: str | None
+    overrides: list[str] = Field(description="keys of the suite given with --set, as key=value")
     note: str = Field(description="shown first in the report, such as which data are a stand-in; may be empty")
     command: str = Field(description="runs the suite again")
     baseline: str = Field(description="the loss that every comparison is against")
