@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+# Before torch is imported: its networks are tiny here, and idle threads would take the cores from the other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from lossbench import data
 from lossbench.core.model import Suite
 from lossbench.plan.job import with_data

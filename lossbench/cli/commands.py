@@ -21,7 +21,7 @@ from lossbench.cli import report as cli_report
 from lossbench.cli import screen
 from lossbench.cli.engines import engine_of, engine_options
 from lossbench.cli.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
-from lossbench.core.errors import ClusterLostError, LossbenchError, RunError
+from lossbench.core.errors import ClusterLostError, LossbenchError, RunError, SuiteError
 
 if TYPE_CHECKING:
     from lossbench.plan.selection import Selection
@@ -44,7 +44,8 @@ def main() -> None:
         screen.echo(f"lossbench: {error}", err=True)
         os._exit(UNFINISHED)  # without its daemons, Ray crashes at a normal exit
     except LossbenchError as error:
-        screen.echo(f"lossbench: {error}", err=True)
+        for line in str(error).split("\n") if isinstance(error, SuiteError) else [str(error)]:
+            screen.echo(f"lossbench: {line}", err=True)
         code = UNFINISHED if isinstance(error, RunError) else WRONG
     except (KeyboardInterrupt, click.Abort):
         screen.echo("lossbench: stopped; finished cells are kept, the same command continues from here", err=True)

@@ -69,7 +69,7 @@ def where(source: str, path: Path) -> str:
 
 
 def _dotted(path: Path) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path if part is not None)
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
 
 
@@ -157,6 +157,8 @@ def _table(written: str) -> dict[str, Any]:
     return {"name": name, **options}
 
 
+INSTEAD = {"steps": "epochs", "epochs": "steps"}  # a key that another one replaces when a table is laid over
+DECAYS = ("shape", "every", "at")  # the keys that tell the forms of a decay apart
 Layers = Sequence[tuple[list[Any], Mapping[str, Any]]]  # the path of a table, and the table
 
 
@@ -170,6 +172,7 @@ def layered(layers: Layers, here: Path) -> tuple[dict[str, Any], Origin]:
     """The tables laid over each other, and where each key was written; a key that is missing belongs `here`."""
 
     def origin(path: Path, *others: Path) -> list[Any]:
+        path = [part for part in path if part is not None]
         found = (place for place, table in reversed(layers) if any(_has(table, each) for each in (path, *others)))
         return [*next(found, here), *path]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from lossbench.plugins.ranges import Choices, Range, RangeError, Space, read
 from lossbench.plugins.registry import Registry
 from lossbench.suite.explain import validate
 from lossbench.suite.format import MOST_CELLS, ChoicesText, Tune
+from lossbench.suite.mistakes import Mistakes
 from lossbench.suite.recipe import problems, versioned
 from lossbench.suite.settings import SUFFIX
 from lossbench.suite.trials import settings
@@ -32,6 +33,10 @@ class Names(Protocol):
     registry: Registry
 
     count_classes: Callable[[Spec], int]
+
+    mistakes: Mistakes
+
+    def no_experiment(self, path: Path, name: str, known: Iterable[str]) -> SuiteError: ...
 
     def fail(self, path: Path, problem: object) -> SuiteError: ...
 
@@ -51,13 +56,15 @@ def with_trials(
 
     `known` are the names of all experiments; `whole` is false if a profile may skip experiments or losses of [tune].
     """
-    keys = _schedule(tune, names, origin)
-    for index, name in enumerate(tune.experiments or ()):
-        if name not in known:
-            problem = f"no such experiment '{name}'; {nearest(name, known)}"
-            raise names.fail(origin(["experiments", index]), problem)
-    chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
-    stated = _stated(tune, chosen, names, origin, whole=whole)
+    keys: Space = {}
+    with names.mistakes.together():
+        with names.mistakes.noting():
+            keys = _schedule(tune, names, origin)
+        for index, name in enumerate(tune.experiments or ()):
+            if name not in known:
+                names.mistakes.note(names.no_experiment(origin(["experiments", index]), name, known))
+        chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
+        stated = _stated(tune, chosen, names, origin, whole=whole)
     found: dict[str, Experiment] = {}
     told: dict[str, dict[str, str]] = {}
     for each in chosen:
@@ -162,9 +169,9 @@ def _stated(
                 raise PluginError(f"no tuned experiment has the loss '{name}'; {nearest(name, present)}")
             found[name] = plugin.read_ranges({option: _as_written(value) for option, value in written.items()})
         except RangeError as error:
-            raise names.fail([*place, *([error.option] if error.option else [])], error) from error
+            names.mistakes.note(names.fail([*place, *([error.option] if error.option else [])], error))
         except PluginError as error:
-            raise names.fail(place, error) from error
+            names.mistakes.note(names.fail(place, error))
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -14,6 +13,7 @@ from kit.runs import write_suite
 
 from lossbench import api
 from lossbench.core.errors import StoreError, SuiteError
+from lossbench.plan.cells import plan
 from lossbench.plan.job import prepare
 from lossbench.plan.selection import Selection
 from lossbench.store.merge import merge
@@ -70,24 +70,8 @@ def read(registry):
     return read
 
 
-def placeless(suite):
-    """The experiments without the places that errors would name."""
-
-    def bare(spec):
-        return replace(spec, where="")
-
-    return [
-        replace(
-            each,
-            datasets=tuple(data._replace(dataset=bare(data.dataset)) for data in each.datasets),
-            backbones=tuple(one._replace(backbone=bare(one.backbone)) for one in each.backbones),
-            losses=tuple(map(bare, each.losses)),
-            published=(),
-            trials=each.trials
-            and (each.trials.seeds, {name: len(all_) for name, all_ in each.trials.settings.items()}),
-        )
-        for each in suite.experiments
-    ]
+def cells(suite):
+    return [(cell.experiment, cell.key) for cell in plan(suite)]
 
 
 # --set, and the same keys in a profile
@@ -102,6 +86,8 @@ SAME = {
         'all.losses = ["softmax", "w_softmax[alpha=2.0]"]',
     ),
     "tables merge": (["schedule={steps=9, lr=0.5}"], "all.schedule = { steps = 9, lr = 0.5 }"),
+    "a sweep": (["schedule.lr=[0.1, 0.2]"], "all.schedule.lr = [0.1, 0.2]"),
+    "several datasets": (['dataset=["digits", "glyphs"]'], 'all.dataset = ["digits", "glyphs"]'),
     "the last wins": (["seeds=5", "seeds=1"], "all.seeds = 1"),
     "two keys of one table": (["schedule.steps=9", "schedule.lr=1"], "all.schedule = { steps = 9, lr = 1.0 }"),
     "spaces": ([" schedule . steps = 9 "], "all.schedule.steps = 9"),
@@ -114,15 +100,14 @@ SAME = {
 def test_a_key_that_is_set_is_that_of_a_profile(case, read):
     given, profile = SAME[case]
     asked = read(*given)
-    assert placeless(asked) == placeless(read(text=f"{TWO}\n[profile.same]\n{profile}\n", profile="same"))
-    assert placeless(asked) != placeless(read())
+    assert cells(asked) == cells(read(text=f"{TWO}\n[profile.same]\n{profile}\n", profile="same"))
+    assert cells(asked) != cells(read())
 
 
 def test_a_key_that_is_set_overrides_the_profile(read):
-    assert {each.schedules[0].schedule.steps for each in read("schedule.steps=55", profile="long").experiments} == {55}
-    assert {
-        each.schedules[0].schedule.evaluations for each in read("schedule.steps=55", profile="long").experiments
-    } == {50}
+    planned = plan(read("schedule.steps=55", profile="long"))
+    schedules = {cell.schedule for cell in planned if cell.kind == "train"}
+    assert {(each.steps, each.evaluations) for each in schedules} == {(55, 50)}
     assert [each.name for each in read("skip=[]", profile="last").experiments] == ["a", "b.c"]
     assert read("note=another", profile="last").info.note == "another"
     assert read("seeds=1", profile="last").info.note == "the last one"
@@ -167,7 +152,7 @@ def test_published_numbers_are_not_comparable_with_another_scale(read):
 
 
 def test_an_override_need_not_fit_profiles_that_do_not_run(read):
-    assert read("schedule.steps=4").experiments[0].schedules[0].schedule.steps == 4  # `long` has 50 evaluations
+    assert {cell.schedule.steps for cell in plan(read("schedule.steps=4"))} == {4}  # `long` has 50 evaluations
     with pytest.raises(SuiteError, match=r"^--set schedule.evaluations: must be at most 'steps', 4, got 50$"):
         read("schedule.steps=4", profile="long")
 
