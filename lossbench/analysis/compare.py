@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from lossbench.analysis import target
 from lossbench.analysis.comparisons import decide, frame_of
 from lossbench.analysis.measured import LossAt, contrast, losses_at
 from lossbench.analysis.records import RunData
@@ -25,7 +26,7 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Comparison:
-    """The differences between two runs: one row per score, loss and point, and the points that only one run has."""
+    """The differences between two runs: one row per metric, loss and point, and the points that only one run has."""
 
     frame: pd.DataFrame
     only_before: list[str]
@@ -48,7 +49,9 @@ def compare(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> Co
     shared = [at for at in known[0] if at in known[1]]
     if not shared:
         raise StoreError(f"{before} and {after} have no experiment and loss in common: nothing to compare")
-    found = (_row(sides, metric, at, failed) for metric in SCORES for at in shared)
+    times = sides[1].reached(sides[0].targets)  # both to the targets of the earlier run
+    sides[1].measured.add(times.values, times.grain)
+    found = (_row(sides, metric, at, failed) for metric in (*SCORES, target.STEPS) for at in shared)
     rows = [row for row in found if row is not None]
     decide(rows, sides[1].info.margin)
     for row in rows:

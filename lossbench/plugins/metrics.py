@@ -17,9 +17,10 @@ that. Where the defaults do not fit, a file also declares
     STEP_OF   "class": STEP is divided by the test examples of a class instead of by all
     COMPARED  False: every record has it, but only claims compare it
     NEEDS_CLASS_WEIGHTS   True: it does not exist for a loss without class weights
-    REQUIRES  "holdout": it does not exist unless the dataset has this option
+    REQUIRES  "holdout" or "evaluations": it does not exist unless the dataset has this option, or the schedule this key
     FROM      "record": `measure` gets the record as record.json holds it; "rounds": it is the ratio of paired rounds of
-              timing cells, and no cell has a value of its own
+              timing cells, and no cell has a value of its own; "curves": `analysis/target.py` computes it from the
+              learning curves of all cells at a point
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from lossbench.core.errors import PluginError
 from lossbench.plugins.registry import Plugin, Registry
 
 DIRECTIONS = ("higher", "lower")
-SOURCES = ("test", "record", "rounds")
+SOURCES = ("test", "record", "rounds", "curves")
 
 
 @dataclass(frozen=True)

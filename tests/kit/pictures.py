@@ -83,7 +83,7 @@ def results_of(*groups, claims=()) -> Results:
     cells = tuple(cell for cell, _ in found)
     info = SuiteInfo("study", "A study", "softmax", 0.5, tuple(claims), {}, None, "lossbench run study.toml")
     records = tabulated(cells, {cell.key: record.to_json() for cell, record in found})
-    return Results(info, ("runs/study",), cells, records.assign(steps_to_converge=np.nan), {})
+    return Results(info, ("runs/study",), cells, records, {})
 
 
 def with_features(results: Results, labels=10) -> Results:

@@ -106,7 +106,10 @@ def test_a_file_that_is_dropped_in_is_measured_recorded_tabulated_compared_and_c
             'UNIT, BETTER, TASKS = "", "up", ()\ndef measure(test): ...\n',
             "BETTER must be one of higher, lower, got 'up'",
         ),
-        ('UNIT, BETTER, TASKS, FROM = "", "lower", (), "air"\n', "FROM must be one of test, record, rounds, got 'air'"),
+        (
+            'UNIT, BETTER, TASKS, FROM = "", "lower", (), "air"\n',
+            "FROM must be one of test, record, rounds, curves, got 'air'",
+        ),
     ],
 )
 def test_a_file_that_does_not_say_what_it_is_is_refused_in_a_sentence(tmp_path, monkeypatch, text, problem):
@@ -128,12 +131,13 @@ def test_no_file_is_run_to_learn_what_it_measures(tmp_path, monkeypatch):
 def test_every_reader_follows_the_registry(registry):
     schema = json_schema(registry)["$defs"]["ClaimText"]["properties"]
     assert schema["metric"]["enum"] == list(METRICS)
-    measured = {metric.column for metric in METRICS.values() if metric.source != "rounds"}
+    measured = {metric.column for metric in METRICS.values() if metric.column}
     assert measured <= {*MEANS, "accuracy", "bytes_fc", "bytes_peak"}
     of_tasks = ("accuracy", "angle", "auc", "balanced_accuracy", "brier", "ece", "ece_scaled", "eer", "nll")
+    of_curves, rest = ("seconds_to_target", "steps_to_target"), ("top5", "worst_class_accuracy")
     retrieval = {name for name, metric in METRICS.items() if metric.tasks == ("retrieval",)}
     verification = ("tar@0.1", "tar@0.01", "tar@0.001", "rank@1", "tpir@0.1", "tpir@0.01")
-    assert set(COMPARED) - retrieval == {*of_tasks, *verification, "top5", "worst_class_accuracy"}
+    assert set(COMPARED) - retrieval == {*of_tasks, *verification, *of_curves, *rest}
     for name, task in TASKS.items():
         assert all(name in METRICS[metric].tasks for metric in task.headline)
     assert {task for metric in METRICS.values() for task in metric.tasks} == set(TASKS)
