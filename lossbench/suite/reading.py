@@ -40,7 +40,7 @@ from lossbench.suite.format import MOST_CELLS, ClaimText, ExperimentText, Plugin
 from lossbench.suite.grid import AxisNames, Swept, axis_names
 from lossbench.suite.mistakes import Mistakes, paths
 from lossbench.suite.overrides import SET, Layers, Origin, Overrides, layered, where
-from lossbench.suite.recipe import problems, versioned
+from lossbench.suite.recipe import RELATED, problems, versioned
 from lossbench.suite.settings import SUFFIX, tuned
 from lossbench.suite.tuning import with_trials
 
@@ -531,8 +531,8 @@ class _Reader:
                 schedule = validate(Schedule, written, where)
                 with self.mistakes.together():
                     for path, problem in problems(schedule, classes=classes, warm=length):
-                        length_too = [["schedule", "steps"]] if path in (["evaluations"], ["warmup"]) else []
-                        self.mistakes.note(self.fail(origin(["schedule", *path], *length_too), problem))
+                        others = (["schedule", key] for name in path[:1] for key in RELATED.get(name, ()))
+                        self.mistakes.note(self.fail(origin(["schedule", *path], *others), problem))
                 axes = {axis["schedule", key]: axis_value(written[key]) for key in one.swept}
                 yield ScheduleAt(versioned(schedule), axes)
 

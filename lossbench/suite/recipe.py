@@ -11,6 +11,14 @@ from lossbench.core.labels import parse_label
 from lossbench.plugins import optimizers
 
 MOST_STEPS = 10**8
+# A key whose value may be wrong because of another one.
+RELATED = {
+    "epochs": ["steps"],
+    "evaluations": ["steps"],
+    "warmup": ["steps"],
+    "per_class": ["batch"],
+    "momentum": ["optimizer"],
+}
 Problem = tuple[list[str], str]  # the path of the key inside the schedule, and a sentence
 
 
