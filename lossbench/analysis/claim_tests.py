@@ -134,7 +134,7 @@ def _unchanged(data: RunData, claim: Claim, along: str) -> Row:
         table, band = np.log(table), math.log1p(margin / 100)
     n = len(table)
     if len(at) < 2 or n < stats.FEWEST_SEEDS:
-        return _open(n, unit, _too_few(n) if len(at) >= 2 or not n else f"only one value of {along} was run")
+        return nothing(n, unit, _too_few(n) if len(at) >= 2 or not n else f"only one value of {along} was run")
     first, *others = table.T
     found = [stats.paired(column, first, resolution=resolution) for column in others]
     inside = max(stats.tost(column, first, band, resolution=resolution) for column in others)
@@ -173,7 +173,7 @@ def _trend(data: RunData, claim: Claim, along: str) -> Row:
     unit = f"{unit} per {per}".strip()
     if len(at) < 3:
         n = len(table)
-        return _open(n, unit, f"only {len(at)} values of {along} were run" if n else _too_few(n))
+        return nothing(n, unit, f"only {len(at)} values of {along} were run" if n else _too_few(n))
     found = stats.trend(scale(at), table, resolution=resolution)
     p, holds = stats.trend_evidence(found, "increases" if claim.increases_with else "decreases")
 
@@ -189,10 +189,10 @@ def _trend(data: RunData, claim: Claim, along: str) -> Row:
     return numbers | {"judge": judge, "needed": lambda family: _seeds(_slope_dz(found), found.n, family)}
 
 
-def _open(n: int, unit: str, why: str) -> Row:
+def nothing(n: int, unit: str, why: str) -> Row:
     """A claim for which too little was run."""
-    nothing = dict.fromkeys(("delta", "low", "high", "p"), math.nan)
-    return {"n": n, "unit": unit, **nothing, "judge": lambda _: ("undecided", why), "needed": lambda _: None}
+    numbers = dict.fromkeys(("delta", "low", "high", "p"), math.nan)
+    return {"n": n, "unit": unit, **numbers, "judge": lambda _: ("undecided", why), "needed": lambda _: None}
 
 
 def followed(data: RunData, claim: Claim, along: str) -> list[Side]:

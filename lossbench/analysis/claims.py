@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from lossbench import stats
-from lossbench.analysis.claim_tests import NOT_RUN, Row, covered, followed, tested
+from lossbench.analysis.claim_tests import NOT_RUN, Row, covered, followed, nothing, tested
 from lossbench.analysis.comparisons import frame_of
 from lossbench.analysis.records import RunData
 from lossbench.core.format import Claim
@@ -44,6 +44,8 @@ def judged(data: RunData) -> pd.DataFrame:
     for row, claim in zip(rows, claims, strict=True):
         if not was_run(row) and _recorded(data, claim, recorded):
             row["evidence"] = UNFINISHED
+        elif was_run(row) and claim.metric in data.to_target.values:
+            row["evidence"] += f"; {_censored(data, claim)}"
     return frame_of(rows, CLAIM_COLUMNS)
 
 
@@ -75,12 +77,21 @@ def cells_behind(data: RunData, claim: Claim) -> list[tuple[Point, str | None]]:
 
 def _row(data: RunData, claim: Claim) -> Row:
     stated = {name: getattr(claim, name) for name in ("text", "family", "experiment", "metric", "note")}
-    return {
-        **stated,
-        "states": states(claim, data.metrics),
-        "statement": claim.statement or claim.text,
-        **tested(data, claim),
-    }
+    stated["statement"] = claim.statement or claim.text
+    named = {claim.metric, claim.than_metric or claim.metric}
+    if unknown := named - data.metrics.keys():  # of a plan by an older version
+        return {**stated, "states": claim.text, **nothing(0, "", f"this lossbench has no metric '{min(unknown)}'")}
+    return {**stated, "states": states(claim, data.metrics), **tested(data, claim)}
+
+
+def _censored(data: RunData, claim: Claim) -> str:
+    """How many seeds did not reach the target, by loss."""
+    counts: Counter[str] = Counter()
+    seeds: Counter[str] = Counter()
+    for point, loss in cells_behind(data, claim):
+        seeds[str(loss)] += len(data.measured.at(claim.metric, point, str(loss)))
+        counts[str(loss)] += len(data.to_target.censored.get((point, str(loss)), ()))
+    return "censored (target not reached): " + ", ".join(f"{loss} {counts[loss]} of {seeds[loss]}" for loss in seeds)
 
 
 def _losses(claim: Claim) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from lossbench.analysis import target
 from lossbench.analysis.comparisons import decide, frame_of
 from lossbench.analysis.measured import LossAt, contrast, losses_at
 from lossbench.analysis.records import RunData
@@ -24,7 +25,7 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Comparison:
-    """The differences between two runs: one row per score, loss and point, and the points that only one run has."""
+    """The differences between two runs: one row per metric, loss and point, and the points that only one run has."""
 
     frame: pd.DataFrame
     only_before: list[str]
@@ -47,9 +48,11 @@ def compare(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> Co
     shared = [at for at in known[0] if at in known[1]]
     if not shared:
         raise StoreError(f"{before} and {after} have no experiment and loss in common: nothing to compare")
+    times = sides[1].reached(sides[0].targets)  # both to the targets of the earlier run
+    sides[1].measured.add(times.values, times.grain)
     headline = sides[1].headline.name
     known_metrics = [metric for name, metric in sides[1].metrics.items() if name in sides[0].metrics]
-    scores = [metric.name for metric in known_metrics if metric.is_score or metric.name == headline]
+    scores = [metric.name for metric in known_metrics if metric.is_score or metric.name in (headline, target.STEPS)]
     changed = _changed(*sides)
     found = (_row(sides, metric, at, failed) for metric in scores if metric not in changed for at in shared)
     rows = [row for row in found if row is not None]

@@ -15,6 +15,7 @@ COMPARISON_COLUMNS = [
     *("point", "experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
     *("verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"),
     *("wins", "ties", "p_equivalent", "p_flip"),  # of the headline metric
+    *("censored", "censored_baseline"),  # of times to target: the paired seeds that did not reach it
 ]
 Row = dict[str, Any]
 
@@ -40,7 +41,16 @@ def _compared(data: RunData) -> Iterator[Row]:
         for point in (point for point in data.points if point in known):
             for loss in (loss for loss in data.labels[1:] if (point, loss) in measured.totals):
                 found = measured.contrast(metric, [point], loss, baseline, margin)
-                yield {**point.row, "metric": metric, "loss": loss, "baseline": baseline, **found._asdict()}
+                row = {**point.row, "metric": metric, "loss": loss, "baseline": baseline, **found._asdict()}
+                yield row | (_censored(data, row) if data.metrics[metric].source == "curves" else {})
+
+
+def _censored(data: RunData, row: Row) -> Row:
+    """The number of paired seeds that did not reach the target, of the loss and of the baseline."""
+    sides = [(row["point"], row[side]) for side in ("loss", "baseline")]
+    paired = set.intersection(*(set(data.measured.at(row["metric"], *side)) for side in sides))
+    counts = [len(paired & data.to_target.censored.get(side, set())) for side in sides]
+    return dict(zip(("censored", "censored_baseline"), counts, strict=True))
 
 
 def _timed(data: RunData) -> Iterator[Row]:

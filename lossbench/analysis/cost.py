@@ -1,4 +1,4 @@
-"""Cost of the losses: the phases of a training step, and the Pareto fronts of the headline metric, memory and time."""
+"""Cost of the losses: phases of a step, times to target, Pareto fronts of the headline metric, memory and time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lossbench import stats
+from lossbench.analysis import target
 from lossbench.analysis.measured import POINT
 from lossbench.analysis.records import RunData
 
@@ -69,3 +70,16 @@ def _values(data: RunData, choices: pd.DataFrame) -> NDArray[np.float64]:
     return data.headline.sign * np.array([[values[seed] for values in found] for seed in seeds]).reshape(
         len(seeds), len(found)
     )
+
+
+def times_to_target(data: RunData) -> pd.DataFrame:
+    """One row per point and loss: the target, restricted means over seeds, and how many of the seeds are censored."""
+    times = data.to_target
+    rows = []
+    for point, loss in ((point, loss) for point in data.points for loss in data.labels):
+        found = {metric: list(values.get((point, loss), {}).values()) for metric, values in times.values.items()}
+        if found[target.STEPS]:
+            counts = {"n": len(found[target.STEPS]), "censored": len(times.censored.get((point, loss), ()))}
+            means = {metric: sum(values) / len(values) if values else math.nan for metric, values in found.items()}
+            rows.append({**point.row, "loss": loss, "target": data.targets[point], **counts, **means})
+    return pd.DataFrame(rows)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lossbench.analysis import target
 from lossbench.analysis.measured import Measured
 from lossbench.core.errors import StoreError
 from lossbench.core.metric import Metric
@@ -74,7 +75,7 @@ class RunData:
 
     @cached_property
     def measured(self) -> Measured:
-        return Measured(self.trained, self.metrics)
+        return Measured(self.trained, self.metrics).add(self.to_target.values, self.to_target.grain)
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -89,6 +90,21 @@ class RunData:
     def margin(self, metric: str) -> float | None:
         """The suite's margin of equivalence, where it is one for this metric."""
         return self.info.margin if default_applies(self.metrics[metric], self.headline) else None
+
+    @cached_property
+    def targets(self) -> dict[Point, float]:
+        """By point, the accuracy to reach, in percent."""
+        return target.targets(self.trained, self.info.baseline)
+
+    @cached_property
+    def to_target(self) -> target.Reached:
+        """How long the cells take to reach it."""
+        return self.reached(self.targets)
+
+    def reached(self, targets: Mapping[Point, float]) -> target.Reached:
+        """How long they take to reach other targets, such as those of an earlier run."""
+        warm = {cell.key: cell.warm.steps for cell in self.cells if cell.warm}
+        return target.reached(self.trained, targets, warm, {point: rounds for point, rounds, _ in self.timed})
 
     @cached_property
     def labels(self) -> list[str]:

@@ -20,6 +20,8 @@ from lossbench.analysis.ranks import identity
 from lossbench.analysis.records import RunData
 from lossbench.core.point import Point
 
+# The metrics at a fixed false rate: what the rate is a share of, and its name among the counts of a record.
+NEGATIVES = {"tar": ("pairs of different classes", "different"), "tpir": ("searches without a mate", "nonmated")}
 MOST_NAMED = 5  # in one warning; the others are counted
 
 
@@ -45,6 +47,23 @@ def diverged_cells(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
             listed = ", ".join(f"{count} {status}" for status, count in sorted(lost.items()))
             text = f"{listed} of {len(group)} cells of {label}: its numbers cover only the cells that finished."
             yield Caution("diverged cells", str(experiment), text)
+
+
+def unresolved_rates(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """A false accept rate below one over the number of negatives cannot be set: the threshold then accepts none."""
+    for experiment, group in data.trained.groupby("experiment", sort=False):
+        for name, values in data.measured.values.items():
+            kind, _, rate = name.partition("@")
+            if kind not in NEGATIVES or experiment not in {point["experiment"] for point, _ in values}:
+                continue
+            what, counted = NEGATIVES[kind]
+            fewest = min((found[counted] for found in group["counts"] if counted in found), default=None)
+            if fewest is not None and fewest * float(rate) < 1:
+                text = (
+                    f"{name} is the share at a threshold that none of the {what} passes: {fewest:,} of them cannot "
+                    f"resolve a rate of {float(rate):g}."
+                )
+                yield Caution("unresolved rate", str(experiment), text)
 
 
 def cold_classifiers(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
@@ -251,7 +270,7 @@ def multiplicity(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
 
 
 GUARDS: tuple[Callable[[RunData, pd.DataFrame], Iterator[Caution]], ...] = (
-    *(diverged_cells, cold_classifiers, small_classes),
+    *(diverged_cells, cold_classifiers, small_classes, unresolved_rates),
     *(unpaired, unequal_seeds, few_seeds, pooled_seeds, mixed_environments, test_set_noise),
     *(disturbed_times, second_look, best_epoch, multiplicity),
 )

@@ -247,4 +247,4 @@ class Servers:
 
 
 def _plugins(cell: Cell) -> list[Spec]:
-    return [cell.dataset, cell.backbone, *cell.losses, *([cell.warm.loss] if cell.warm else [])]
+    return [cell.dataset, cell.backbone, *cell.metrics, *cell.losses, *([cell.warm.loss] if cell.warm else [])]

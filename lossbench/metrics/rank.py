@@ -10,6 +10,4 @@ NAMES = {"rank@1": ("Rank-1", {"k": 1})}
 
 
 def measure(test: Evaluation, *, k: int) -> float | None:
-    if test.identified is None:
-        return None
-    return 100 * float((test.identified.rank <= k).mean())
+    return None if test.searches is None else 100 * float((test.searches.rank <= k).mean())

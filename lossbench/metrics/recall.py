@@ -15,5 +15,4 @@ STEP = 100.0
 
 
 def measure(test: Evaluation, *, k: int) -> float:
-    assert test.retrieved is not None
-    return 100 * float((test.retrieved.first <= k).mean())
+    return 100 * float((test.queries.first <= k).mean())

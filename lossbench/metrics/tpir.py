@@ -19,7 +19,7 @@ NAMES = {
 
 
 def measure(test: Evaluation, *, fpir: float) -> float | None:
-    found = test.identified
+    found = test.searches
     if found is None:
         return None
     wrong = found.mated & ~found.right

@@ -21,9 +21,10 @@ the baseline, claims and `lossbench compare` follow from that. Where the default
     NEEDS     what it is computed from: "predictions" (labels, predictions, logits, pair scores), "features" (these and
               features and class weights, also of training images; default), "model" (these and the network)
     NEEDS_CLASS_WEIGHTS   True: it does not exist for a loss without class weights
-    REQUIRES  "holdout": it does not exist unless the dataset has this option
+    REQUIRES  "holdout" or "evaluations": it does not exist unless the dataset has this option, or the schedule this key
     FROM      "record": `measure` gets the record as record.json holds it; "rounds": it is the ratio of paired rounds of
-              timing cells, and no cell has a value of its own
+              timing cells, and no cell has a value of its own; "curves": `analysis/target.py` computes it from the
+              learning curves of all cells at a point
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from lossbench.core.values import as_json, flaw
 from lossbench.plugins.registry import OptionError, Plugin, Registry
 
 DIRECTIONS = ("higher", "lower")
-SOURCES = ("test", "record", "rounds")
+SOURCES = ("test", "record", "rounds", "curves")
 # Columns of the tables of a report that are no metrics. Axes of the grid can have any other name.
 TAKEN = (
     *("key", "status", "error", "cause", "experiment", "task", "dataset", "backbone", "width", "classes", "loss"),
@@ -93,8 +94,8 @@ def find(registry: Registry, written: str) -> MetricFile:
         names = ", ".join(metric.name for metric in declared(plugin))
         raise PluginError(f"unknown metric '{written}'; {plugin.path} has the metrics {names}")
     values = plugin.parse_options(options)
-    if list(options) == [at := plugin.constants.get("AT")]:
-        return _at(plugin, at, values[at])
+    if list(options) == [option := str(plugin.constants.get("AT"))]:
+        return _at(plugin, option, values[option])
     shown = label(name, {key: values[key] for key in values if key in options})
     return _metric(plugin, shown, shown, {key: values[key] for key in options}, column=shown)
 
@@ -157,7 +158,7 @@ def _metric(
     plugin: Plugin, name: str, title: str, options: Mapping[str, Any], *, column: str | None = None
 ) -> MetricFile:
     said = plugin.constants
-    if said.get("FROM") != "rounds" and not plugin.defined:
+    if said.get("FROM") not in SOURCES[2:] and not plugin.defined:
         raise PluginError(f"{plugin.path}: defines no 'measure', so it is not a metric")
     for key in ("UNIT", "BETTER", "TASKS"):
         if key not in said:

@@ -79,6 +79,8 @@ CLASSES = 4  # known without loading, so that a suite can be planned without the
 
 def load(root: Path, *, noise: float = 0.5) -> Dataset:  # keyword-only arguments are its options
     # Read your files from `root`, the data folder; for a missing one raise lossbench.core.errors.MissingDataError.
+    # An option `task: Literal["classification", "retrieval"] = "classification"` is set to the experiment's task: for
+    # "retrieval" return test images of classes that are not trained on.
     splits = []
     for seed, per_class in ((0, 100), (1, 25)):  # train, test
         labels = np.repeat(np.arange(CLASSES), per_class)  # integers from 0 to CLASSES − 1

@@ -316,14 +316,21 @@ def check_metric(metric: Metric, experiment: Experiment, path: Path, names: Name
     if metric.source == "rounds" and not experiment.timing:
         problem = f"experiment '{experiment.name}' has no timing cells, which measure '{metric.name}'"
         raise names.fail(path, problem)
-    given = {"holdout": all(data.dataset.options.get("holdout") is not None for data in experiment.datasets)}
-    if not given.get(metric.requires, True):
-        problem = f"the dataset of experiment '{experiment.name}' has no 'holdout', which '{metric.name}' needs"
-        raise names.fail(path, f"{problem}: a share of the training images that are not trained on")
+    if needed := _missing_key(metric.requires, experiment):
+        raise names.fail(path, f"'{metric.name}' needs {needed}, which experiment '{experiment.name}' does not have")
     if experiment.task not in metric.tasks:
         problem = f"experiment '{experiment.name}' is not a {' or '.join(metric.tasks)}, which measures '{metric.name}'"
         hint = "; its test classes have no class weights, did you mean 'angle_train'?" if metric.name == "angle" else ""
         raise names.fail(path, problem + hint)
+
+
+def _missing_key(key: str, experiment: Experiment) -> str:
+    """The key of the suite without which a metric does not exist, in words; empty where the experiment has it."""
+    if key == "holdout" and any(data.dataset.options.get("holdout") is None for data in experiment.datasets):
+        return "the option 'holdout' of the dataset (a share of the training images that are not trained on)"
+    if key == "evaluations" and not all(each.schedule.evaluations for each in experiment.schedules):
+        return "'evaluations' in the schedule (how often the test set is scored)"
+    return ""
 
 
 def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> Claim:

@@ -235,8 +235,8 @@ class _Reader:
         with mistakes.noting():
             if file.headline is not None:
                 self.headline = self.metric(file.headline, ["headline"])
-            if self.headline.source == "rounds":
-                raise self.fail(["headline"], f"'{self.headline.name}' has no value per seed; choose another metric")
+            if not self.headline.column:
+                raise self.fail(["headline"], f"no record has a value of '{self.headline.name}'; choose another metric")
             if "margin" in file.model_fields_set:
                 check_margin(file.margin, self.headline, ["margin"], self)
             elif not self.headline.is_score and ("margin",) not in wrong:
@@ -627,7 +627,8 @@ class _Reader:
         found = [self.metric(name, path) for name in dict.fromkeys(named)]
         # Every record has an accuracy, and what built-in metrics derive from it.
         asked = (m for m in found if not m.plugin.built_in or (m.source == "test" and m.name != "accuracy"))
-        return replace(experiment, metrics=tuple(metrics.spec_of(metric) for metric in asked))
+        place = self.where([*path, "metrics"])
+        return replace(experiment, metrics=tuple(replace(metrics.spec_of(each), where=place) for each in asked))
 
     def listed_metrics(self, text: ExperimentText, origin: Origin) -> tuple[Spec, ...]:
         """The metrics of the experiment's own list."""

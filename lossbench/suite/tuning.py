@@ -64,6 +64,7 @@ def with_trials(
             if name not in known:
                 names.mistakes.note(names.no_experiment(origin(["experiments", index]), name, known))
         chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
+        whole = whole and all(name in known for name in tune.experiments or ())  # else a loss may be in what is missing
         stated = _stated(tune, chosen, names, origin, whole=whole)
     found: dict[str, Experiment] = {}
     told: dict[str, dict[str, str]] = {}

@@ -86,7 +86,7 @@ def results_of(*groups, claims=()) -> Results:
     command = "lossbench run study.toml"
     info = SuiteInfo("study", "A study", "softmax", 0.5, tuple(claims), {}, None, command, metrics=metrics)
     records = tabulated(cells, {cell.key: record.to_json() for cell, record in found}, metrics)
-    return Results(info, ("runs/study",), cells, records.assign(steps_to_converge=np.nan), {})
+    return Results(info, ("runs/study",), cells, records, {})
 
 
 def with_features(results: Results, labels=10) -> Results:

@@ -1,9 +1,10 @@
-"""Cost of the losses: step times, memory, Pareto fronts."""
+"""Cost of the losses: step times, times to target, memory, Pareto fronts."""
 
 from __future__ import annotations
 
 import math
 
+from lossbench.analysis import target
 from lossbench.analysis.cost import PHASES
 from lossbench.analysis.results import Results
 from lossbench.report import words
@@ -12,9 +13,9 @@ from lossbench.report.sections.rows import Row, anchor, at, compared, finished
 
 
 def cost(results: Results) -> Section:
-    """Step-time ratios, memory by cause, Pareto fronts."""
+    """Step-time ratios, times to target, memory by cause, Pareto fronts."""
     times = _step_times(results) or Prose("No step times: the suite has no finished timing cells.")
-    found: list[Block | None] = [times, _memory(results), _front(results)]
+    found: list[Block | None] = [times, _times_to_target(results), _memory(results), _front(results)]
     return Section("cost", "Cost", tuple(block for block in found if block))
 
 
@@ -45,6 +46,38 @@ def _step_times(results: Results) -> Table | None:
     )
     anchors = [[Anchor(row["point"], None, "timing")] for row in found]
     return Table.of(rows, left=["experiment", "loss", "verdict"], caption=caption, anchors=anchors)
+
+
+def _times_to_target(results: Results) -> Table | None:
+    baseline = results.info.baseline
+    steps, seconds = (compared(results, metric) for metric in (target.STEPS, target.SECONDS))
+    found = results.times_to_target.to_dict("records")
+    rows = []
+    for row in found:
+        shown = {
+            "target, %": words.number(row["target"]),
+            "steps": words.number(row[target.STEPS], 0),
+            f"steps − {baseline} [95 %]": _against(steps.get(at(row)), row, baseline),
+            "seconds": words.number(row[target.SECONDS], 1),
+            f"seconds − {baseline} [95 %]": _against(seconds.get(at(row)), row, baseline),
+            "censored": f"{row['censored']} of {row['n']}",
+            "verdict (steps)": steps[at(row)]["verdict"] if at(row) in steps else "baseline",
+        }
+        rows.append(_place(row) | shown)
+    if not rows:
+        return None
+    caption = (
+        f"Time to target: steps until the test accuracy first reaches that of {baseline} at the end (mean over its "
+        f"seeds) minus {target.BELOW:g} point, at the steps that were scored. A seed that never reaches it is "
+        "censored: it counts with all its steps, so the mean is restricted to them. Seconds: steps times the median "
+        "time of a step, without scoring."
+    )
+    left = ["experiment", "loss", "verdict (steps)"]
+    return Table.of(rows, left=left, caption=caption, anchors=[[anchor(row)] for row in found])
+
+
+def _against(mine: Row | None, row: Row, baseline: str) -> str:
+    return "0" if row["loss"] == baseline else words.difference(mine, unit=False) if mine else words.DASH
 
 
 def _memory(results: Results) -> Table | None:
