@@ -78,8 +78,7 @@ def cells_behind(data: RunData, claim: Claim) -> list[tuple[Point, str | None]]:
 def _row(data: RunData, claim: Claim) -> Row:
     stated = {name: getattr(claim, name) for name in ("text", "family", "experiment", "metric", "note")}
     stated["statement"] = claim.statement or claim.text
-    named = {claim.metric, claim.than_metric or claim.metric}
-    if unknown := named - data.metrics.keys():  # of a plan by an older version
+    if unknown := {claim.metric, claim.than_metric or claim.metric} - data.metrics.keys():  # of an older version
         return {**stated, "states": claim.text, **nothing(0, "", f"this lossbench has no metric '{min(unknown)}'")}
     return {**stated, "states": states(claim, data.metrics), **tested(data, claim)}
 

@@ -78,20 +78,6 @@ class RunData:
         return Measured(self.trained, self.metrics).add(self.to_target.values, self.to_target.grain)
 
     @cached_property
-    def metrics(self) -> dict[str, Metric]:
-        """The metrics of the suite by name."""
-        return {metric.name: metric for metric in self.info.metrics}
-
-    @cached_property
-    def headline(self) -> Metric:
-        """The metric that verdicts are about."""
-        return self.info.headline_metric
-
-    def margin(self, metric: str) -> float | None:
-        """The suite's margin of equivalence, where it is one for this metric."""
-        return self.info.margin if default_applies(self.metrics[metric], self.headline) else None
-
-    @cached_property
     def targets(self) -> dict[Point, float]:
         """By point, the accuracy to reach, in percent."""
         return target.targets(self.trained, self.info.baseline)
@@ -105,6 +91,20 @@ class RunData:
         """How long they take to reach other targets, such as those of an earlier run."""
         warm = {cell.key: cell.warm.steps for cell in self.cells if cell.warm}
         return target.reached(self.trained, targets, warm, {point: rounds for point, rounds, _ in self.timed})
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics of the suite by name."""
+        return {metric.name: metric for metric in self.info.metrics}
+
+    @cached_property
+    def headline(self) -> Metric:
+        """The metric that verdicts are about."""
+        return self.info.headline_metric
+
+    def margin(self, metric: str) -> float | None:
+        """The suite's margin of equivalence, where it is one for this metric."""
+        return self.info.margin if default_applies(self.metrics[metric], self.headline) else None
 
     @cached_property
     def labels(self) -> list[str]:

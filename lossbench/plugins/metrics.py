@@ -158,7 +158,7 @@ def _metric(
     plugin: Plugin, name: str, title: str, options: Mapping[str, Any], *, column: str | None = None
 ) -> MetricFile:
     said = plugin.constants
-    if said.get("FROM") not in SOURCES[2:] and not plugin.defined:
+    if said.get("FROM") not in ("rounds", "curves") and not plugin.defined:
         raise PluginError(f"{plugin.path}: defines no 'measure', so it is not a metric")
     for key in ("UNIT", "BETTER", "TASKS"):
         if key not in said:

@@ -316,8 +316,9 @@ def check_metric(metric: Metric, experiment: Experiment, path: Path, names: Name
     if metric.source == "rounds" and not experiment.timing:
         problem = f"experiment '{experiment.name}' has no timing cells, which measure '{metric.name}'"
         raise names.fail(path, problem)
-    if needed := _missing_key(metric.requires, experiment):
-        raise names.fail(path, f"'{metric.name}' needs {needed}, which experiment '{experiment.name}' does not have")
+    if metric_needs := _missing_key(metric.requires, experiment):
+        problem = f"'{metric.name}' needs {metric_needs}, which experiment '{experiment.name}' does not have"
+        raise names.fail(path, problem)
     if experiment.task not in metric.tasks:
         problem = f"experiment '{experiment.name}' is not a {' or '.join(metric.tasks)}, which measures '{metric.name}'"
         hint = "; its test classes have no class weights, did you mean 'angle_train'?" if metric.name == "angle" else ""
