@@ -234,9 +234,11 @@ class _Reader:
         with mistakes.noting():
             self.baseline = None if ("baseline",) in wrong else self.loss(file.baseline, ["baseline"])
         self.known_metrics: dict[str, MetricFile] = dict(METRICS)
-        self.headline = METRICS["accuracy"]
+        tasks = {raw.get("task", file.defaults.get("task")) for raw in file.experiment}
+        self.headline = METRICS["recall@1" if tasks == {"retrieval"} else "accuracy"]
         with mistakes.noting():
-            self.headline = self.metric(file.headline, ["headline"])
+            if file.headline is not None:
+                self.headline = self.metric(file.headline, ["headline"])
             if not self.headline.column:
                 raise self.fail(["headline"], f"no record has a value of '{self.headline.name}'; choose another metric")
             if "margin" in file.model_fields_set:
