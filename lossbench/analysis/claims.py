@@ -14,8 +14,8 @@ from lossbench.analysis.claim_tests import NOT_RUN, Row, covered, followed, noth
 from lossbench.analysis.comparisons import frame_of
 from lossbench.analysis.records import RunData
 from lossbench.core.format import Claim
+from lossbench.core.metric import Metric
 from lossbench.core.point import Point
-from lossbench.plugins.metrics import METRICS
 from lossbench.suite.claims import covers
 
 CLAIM_COLUMNS = [
@@ -78,9 +78,10 @@ def cells_behind(data: RunData, claim: Claim) -> list[tuple[Point, str | None]]:
 def _row(data: RunData, claim: Claim) -> Row:
     stated = {name: getattr(claim, name) for name in ("text", "family", "experiment", "metric", "note")}
     stated["statement"] = claim.statement or claim.text
-    if unknown := {claim.metric, claim.than_metric or claim.metric} - METRICS.keys():  # of a plan by an older version
+    named = {claim.metric, claim.than_metric or claim.metric}
+    if unknown := named - data.metrics.keys():  # of a plan by an older version
         return {**stated, "states": claim.text, **nothing(0, "", f"this lossbench has no metric '{min(unknown)}'")}
-    return {**stated, "states": states(claim), **tested(data, claim)}
+    return {**stated, "states": states(claim, data.metrics), **tested(data, claim)}
 
 
 def _censored(data: RunData, claim: Claim) -> str:
@@ -112,12 +113,12 @@ def _recorded(data: RunData, claim: Claim, recorded: Set[tuple[str, str, str]]) 
     return bool(losses) and all((claim.experiment, "train", loss) in recorded for loss in losses)
 
 
-def states(claim: Claim) -> str:
+def states(claim: Claim, metrics: Mapping[str, Metric]) -> str:
     """The claim as it is tested, in one line."""
     metric = claim.metric
     if claim.equivalent:
         return f"{metric}: {claim.equivalent[0]} ≈ {claim.equivalent[1]}"
-    up = METRICS[metric].higher_is_better
+    up = metrics[metric].higher_is_better
     if claim.not_worse:
         return f"{metric}: {claim.not_worse} {f'≥ {claim.than} −' if up else f'≤ {claim.than} +'} margin"
     if claim.along:

@@ -9,8 +9,8 @@ from typing import NamedTuple, Self
 import pandas as pd
 
 from lossbench import stats
+from lossbench.core.metric import Metric
 from lossbench.core.point import COLUMNS, Point
-from lossbench.plugins.metrics import METRICS
 
 POINT = ["point", *COLUMNS]  # the columns of a point, see `Point.row`
 LossAt = tuple[Point, str]  # a loss, by its label, at a point
@@ -36,10 +36,11 @@ class Contrast(NamedTuple):
 class Measured:
     """The finished accuracy cells as `values[metric][point, loss][seed]`."""
 
-    def __init__(self, trained: pd.DataFrame) -> None:
+    def __init__(self, trained: pd.DataFrame, metrics: Mapping[str, Metric]) -> None:
         at = losses_at(trained)
+        self.metrics = metrics
         self.values: dict[str, dict[LossAt, dict[int, float]]] = {}
-        for name, metric in METRICS.items():
+        for name, metric in metrics.items():
             found = self.values.setdefault(name, {})
             column = trained[metric.column].astype(float) if metric.column else []
             for key, seed, value in zip(at, trained["seed"], column, strict=False):
@@ -73,9 +74,9 @@ class Measured:
         known = [(point, loss) for point in where if (point, loss) in self.totals]
         if metric in self.grain:
             return max((self.grain[metric].get(key, 0.0) for key in known), default=0.0)
-        per_class = METRICS[metric].step_of == "class"
+        per_class = self.metrics[metric].step_of == "class"
         total = max((self.totals[key] / (key[0]["classes"] if per_class else 1) for key in known), default=0.0)
-        return METRICS[metric].step / total if total > 0 else 0.0
+        return self.metrics[metric].step / total if total > 0 else 0.0
 
     def contrast(
         self, metric: str, where: Sequence[Point], a: str, b: str, margin: float | None, *, than_metric: str = ""
@@ -83,7 +84,7 @@ class Measured:
         """a − b, paired by seed; means over the points within each seed. `margin` is that of equivalence."""
         sides = self.over(metric, where, a), self.over(than_metric or metric, where, b)
         # Equal differences on few test examples are chance, not certainty: hence the resolution.
-        return contrast(*sides, METRICS[metric].unit, margin, self.resolution(metric, where, a))
+        return contrast(*sides, self.metrics[metric].unit, margin, self.resolution(metric, where, a))
 
 
 def losses_at(frame: pd.DataFrame) -> list[LossAt]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lossbench import stats
 from lossbench.analysis.records import RunData
@@ -12,7 +12,7 @@ from lossbench.core.labels import parse_label
 
 @dataclass(frozen=True)
 class Ranking:
-    """The losses that every dataset has, by mean rank of accuracy; tested if there are enough datasets."""
+    """The losses that every dataset has, by mean rank of the headline metric; tested if datasets are enough."""
 
     table: stats.DatasetMeans
     test: stats.Friedman
@@ -43,15 +43,15 @@ class Ranking:
 
 def ranked(data: RunData) -> Ranking | None:
     """The ranking; None without two datasets that have two losses in common."""
-    baseline, tuning = data.info.baseline, data.info.tuning
+    baseline, tuning, sign = data.info.baseline, data.info.tuning, data.headline.sign
     twins = tuning.experiments if tuning else {}
     present = {point["experiment"] for point in data.points}
     by_dataset: dict[str, list[dict[str, float]]] = {}
     for point in data.points:
         if twins.get(point["experiment"]) in present:
             continue  # its tuned twin stands for it: the same seeds must not count twice
-        found = {loss: data.measured.at("accuracy", point, loss) for loss in data.labels}
-        means = {loss: sum(values.values()) / len(values) for loss, values in found.items() if values}
+        found = {loss: data.measured.at(data.headline.name, point, loss) for loss in data.labels}
+        means = {loss: sign * sum(values.values()) / len(values) for loss, values in found.items() if values}
         by_dataset.setdefault(identity(point["dataset"]), []).append(means)
     shared = [loss for loss in data.labels if all(any(loss in m for m in of) for of in by_dataset.values())]
     if len(by_dataset) < 2 or len(shared) < 2:
@@ -64,7 +64,8 @@ def ranked(data: RunData) -> Ranking | None:
         values[dataset] = {loss: [means[loss] for means in complete] for loss in shared}
     table = stats.over_datasets(values)
     pairs = stats.pairwise(table, baseline=baseline) if baseline in shared else []
-    return Ranking(table, stats.friedman(table), stats.critical_difference(len(shared), len(by_dataset)), pairs)
+    test, difference = stats.friedman(table), stats.critical_difference(len(shared), len(by_dataset))
+    return Ranking(replace(table, means=sign * table.means), test, difference, pairs)
 
 
 def identity(dataset: str) -> str:

@@ -52,9 +52,9 @@ def order(results: Results, present: Sequence[str] | pd.Series[Any]) -> list[str
     return [label for label in results.labels if label in found]
 
 
-def pairs(results: Results, experiment: str, metric: str = "accuracy") -> pd.DataFrame:
+def pairs(results: Results, experiment: str) -> pd.DataFrame:
     """Every pair of losses (a − b), paired by seed; means over the points that have both. Holm over all pairs."""
-    margin = results.info.margin if metric == "accuracy" else None
+    metric, margin = results.headline.name, results.info.margin
     by_loss: dict[str, list[Point]] = {}
     for point, loss in results.measured.values[metric]:
         if point["experiment"] == experiment:
@@ -90,8 +90,8 @@ def first_timed(frame: pd.DataFrame, experiment: str) -> pd.DataFrame:
 
 
 def front(results: Results, experiment: str) -> pd.DataFrame:
-    """Accuracy against step time at the first timed point, as the tables state them: point, loss, n, rounds,
-    accuracy, low, high, ratio, ratio_low, ratio_high, chance; and best: no other loss is as accurate and as fast.
+    """The headline metric against step time at the first timed point, as the tables state them: point, loss, n, rounds,
+    value, low, high, ratio, ratio_low, ratio_high, chance; and best: no other loss is as good and as fast.
     """
     at = ["point", "loss"]
     rounds = first_timed(results.phases, experiment)[[*at, "rounds"]]
@@ -104,7 +104,7 @@ def front(results: Results, experiment: str) -> pd.DataFrame:
     frame = frame.merge(times[[*at, *ratios]].rename(columns=ratios), on=at, how="left")
     # The baseline has no comparison: its ratio to itself is 1.
     frame[[*ratios.values()]] = 1 + frame[[*ratios.values()]].fillna(0.0) / 100
-    return frame.assign(best=stats.pareto_front(frame["accuracy"], frame["ratio"]))
+    return frame.assign(best=stats.pareto_front(results.headline.sign * frame["value"], frame["ratio"]))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import pandas as pd
 import scipy.special
 
 from lossbench import stats
+from lossbench.analysis.accuracy import of_bits
 from lossbench.analysis.measured import losses_at
 from lossbench.analysis.ranks import identity
 from lossbench.analysis.records import RunData
@@ -91,7 +92,7 @@ def small_classes(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
 
 def unpaired(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """A comparison needs shared seeds, and pairing helps only if per-seed results are correlated."""
-    frame = _accuracy(comparisons)
+    frame = _headline(data, comparisons)
     for row in frame[frame["n"] == 0].to_dict("records"):
         if all(_seeds(data, row)):
             text = f"{row['loss']} and {row['baseline']} share no seed at M = {row['width']}: not compared."
@@ -108,7 +109,7 @@ def unpaired(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
 
 def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """Losses that finished different seeds than the baseline are compared on fewer seeds."""
-    for experiment, group in _accuracy(comparisons).groupby("experiment", sort=False):
+    for experiment, group in _headline(data, comparisons).groupby("experiment", sort=False):
         odd = []
         for row in group.to_dict("records"):
             mine, base = map(set, _seeds(data, row))
@@ -124,9 +125,9 @@ def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]
             yield Caution("unequal seeds", str(experiment), text)
 
 
-def few_seeds(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
+def few_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """Fewer than three pairs give no interval, and with few pairs no rank test can reach the level."""
-    for experiment, group in _accuracy(comparisons).groupby("experiment", sort=False):
+    for experiment, group in _headline(data, comparisons).groupby("experiment", sort=False):
         n, family = int(group["n"].min()), len(group)
         needed = stats.pairs_needed(stats.LEVEL / family)
         if n < stats.FEWEST_SEEDS:
@@ -159,7 +160,7 @@ def mixed_environments(data: RunData, comparisons: pd.DataFrame) -> Iterator[Cau
     if len(data.environments) < 2:
         return
     where = _by_seed(data, "fingerprint")
-    for experiment, group in _accuracy(comparisons).groupby("experiment", sort=False):
+    for experiment, group in _headline(data, comparisons).groupby("experiment", sort=False):
         pairs = []
         for row in group.to_dict("records"):
             for seed in _seeds(data, row)[0]:
@@ -177,7 +178,9 @@ def mixed_environments(data: RunData, comparisons: pd.DataFrame) -> Iterator[Cau
 
 def test_set_noise(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """A difference that is significant over seeds may still be within the noise of the test examples."""
-    frame = _accuracy(comparisons)
+    if not of_bits(data.headline):
+        return
+    frame = _headline(data, comparisons)
     frame = frame[frame["verdict"].str.startswith("different")]
     keys = _by_seed(data, "key") if len(frame) else {}
     bits: dict[str, np.ndarray[Any, Any]] = {}
@@ -273,14 +276,14 @@ GUARDS: tuple[Callable[[RunData, pd.DataFrame], Iterator[Caution]], ...] = (
 )
 
 
-def _accuracy(comparisons: pd.DataFrame) -> pd.DataFrame:
-    return comparisons[comparisons["metric"] == "accuracy"]
+def _headline(data: RunData, comparisons: pd.DataFrame) -> pd.DataFrame:
+    return comparisons[comparisons["metric"] == data.headline.name]
 
 
 def _seeds(data: RunData, row: dict[str, Any]) -> tuple[dict[int, float], dict[int, float]]:
-    """The accuracies of both sides of a comparison by seed."""
-    point = row["point"]
-    return data.measured.at("accuracy", point, row["loss"]), data.measured.at("accuracy", point, row["baseline"])
+    """The headline metric of both sides of a comparison by seed."""
+    point, metric = row["point"], data.headline.name
+    return data.measured.at(metric, point, row["loss"]), data.measured.at(metric, point, row["baseline"])
 
 
 def _by_seed(data: RunData, column: str) -> dict[tuple[Point, str, int], Any]:

@@ -35,6 +35,8 @@ class Evaluation:
     counts: Mapping[str, int] = field(default_factory=dict)  # how many of what the task tested, and left out
     train: Evaluation | None = None  # of training images, at most `training.evaluation.SAMPLE`
     held_out: Evaluation | None = None  # of training images that were not trained on, where a dataset holds some out
+    network: Any = None  # for NEEDS = "model": `features(split)`, and `state` with its `backbone` and `loss`
+    images: Any = None  # for NEEDS = "model": the test images, a `lossbench.data.Split`
 
     @property
     def logits(self) -> Tensor | None:

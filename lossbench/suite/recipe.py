@@ -35,7 +35,7 @@ def problems(schedule: Schedule, *, classes: Iterable[int], warm: int) -> Iterat
     if isinstance(decay, Annealing) and decay.power is not None and decay.shape != "poly":
         yield ["decay", "power"], f"belongs to 'poly', got shape '{decay.shape}'"
     if each := schedule.per_class:
-        fewest = min(classes, default=schedule.batch)
+        fewest = min(classes, default=schedule.batch)  # no dataset: reported elsewhere
         if schedule.batch % each:
             yield ["per_class"], f"must divide 'batch', {schedule.batch}, got {each}"
         elif schedule.batch // each > fewest:

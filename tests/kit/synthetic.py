@@ -117,7 +117,7 @@ def analysed(
     """The results of such a run without a folder, so without correctness bits."""
     cells = tuple(plan(suite))
     records = {record.cell.key: record.to_json() for record, _ in records_of(cells, truth, total, times or {})}
-    return Results(suite.info, ("runs/made-up",), cells, tabulated(cells, records), {})
+    return Results(suite.info, ("runs/made-up",), cells, tabulated(cells, records, suite.info.metrics), {})
 
 
 def timing_record(cell: Cell, times: dict[str, float]) -> Record:

@@ -1,4 +1,4 @@
-"""Lines: accuracy and memory against the FC width, accuracy against classes, learning curves, angles by class."""
+"""Lines: the headline metric and memory against the FC width, against classes, learning curves, angles by class."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.core.geometry import simplex_angle
+from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.style import WIDTH, Drawing, Look, counted, heading, legend, looks, percent
 
@@ -23,7 +24,7 @@ MOST_PANELS = 4
 
 
 def width_curve(results: Results, experiment: str) -> Drawing | None:
-    """Accuracy with its interval and FC memory against M, M_min marked; None where the width does not vary."""
+    """The headline metric and FC memory against M, M_min marked; None where the width does not vary."""
     frame = measured(results, experiment)
     if frame.empty:
         return None
@@ -37,43 +38,43 @@ def width_curve(results: Results, experiment: str) -> Drawing | None:
     labels, left_out = _chosen(results, experiment, frame)
     widths = sorted(int(width) for width in frame["width"].unique())
     minimum = int(frame["minimum"].iloc[0])
-    first = frame.iloc[0]
+    first, headline = frame.iloc[0], results.headline
 
     def draw(canvas: Canvas) -> None:
-        accuracy, memory = canvas.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        _means(accuracy, frame, "width", widths, labels, looks(results.labels))
+        means, memory = canvas.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        _means(means, frame, "width", widths, labels, looks(results.labels))
         sizes = frame.groupby("width")["bytes_fc"].mean() / 1024
         memory.plot(sizes.index, sizes, color=style.BASELINE_COLOUR, marker="o", markersize=4.5, lw=1.5,
                     label="FC layer")  # fmt: skip
-        for ax in (accuracy, memory):
+        for ax in (means, memory):
             ax.axvline(minimum, color=MARK, lw=1.1, ls=(0, (4, 3)), zorder=0)
             ax.grid(axis="y")
         left = minimum > math.sqrt(widths[0] * widths[-1])  # the text goes where there is more room
-        accuracy.annotate(
+        means.annotate(
             f"M_min = C − 1 = {minimum}", (minimum, 0.03), xycoords=("data", "axes fraction"),
             xytext=(-5 if left else 5, 0), textcoords="offset points", color=MARK, fontsize=8.5,
             ha="right" if left else "left",
         )  # fmt: skip
-        percent(accuracy)
-        accuracy.set_ylabel("test accuracy, %")
+        percent(means, headline)
+        means.set_ylabel(f"test {words.column(headline)}")
         memory.set_ylabel("FC layer, KiB")
         memory.set_xlabel("FC width M, units (log scale)")
         _log_ticks(memory, widths)
         memory.set_ylim(bottom=0)
-        heading(canvas, f"{experiment}: accuracy and FC memory against the FC width, {first['dataset']}, "
+        heading(canvas, f"{experiment}: {headline.title} and FC memory against the FC width, {first['dataset']}, "
                 f"C = {first['classes']}, {counted(list(frame['n']))}{left_out}")  # fmt: skip
-        legend(accuracy, looks(results.labels), labels)
+        legend(means, looks(results.labels), labels)
 
     caption = (
-        "Mean test accuracy with 95 % t intervals over seeds (points side by side have the same width). "
+        f"Mean test {headline.title} with 95 % t intervals over seeds (points side by side have the same width). "
         "M_min = C − 1 is the smallest width at which the weights of C classes can have equal angles. Memory is that "
-        "of the FC layer's parameters. The accuracy axis need not start at zero."
+        f"of the FC layer's parameters. The {headline.title} axis need not start at zero."
     )
     return Drawing(f"width-{experiment}", caption, WIDTH, 4.8, draw)
 
 
 def classes_curve(results: Results, experiment: str) -> Drawing | None:
-    """Accuracy against the number of classes, one panel per width; None where the classes do not vary."""
+    """The headline metric against the number of classes, one panel per width; None where the classes do not vary."""
     frame = measured(results, experiment)
     if frame.empty:
         return None
@@ -87,7 +88,7 @@ def classes_curve(results: Results, experiment: str) -> Drawing | None:
     shown = panels[:MOST_PANELS]
     frame = frame[frame["panel"].isin(shown)]
     labels, left_out = _chosen(results, experiment, frame)
-    columns = min(2, len(shown))
+    columns, headline = min(2, len(shown)), results.headline
 
     def draw(canvas: Canvas) -> None:
         axes = style.panels(canvas, len(shown), columns, sharey=True, sharex=True)
@@ -97,17 +98,17 @@ def classes_curve(results: Results, experiment: str) -> Drawing | None:
             ax.set_title(name)
             ax.grid(axis="y")
             _log_ticks(ax, values)
-        percent(axes[0])  # all panels share the axis, so it is cut after all are drawn
+        percent(axes[0], headline)  # all panels share the axis, so it is cut after all are drawn
         canvas.supxlabel("classes C (log scale)", fontsize=9)
-        canvas.supylabel("test accuracy, %", fontsize=9)
+        canvas.supylabel(f"test {words.column(headline)}", fontsize=9)
         more = f" ({len(shown)} of {len(panels)} widths)" if len(shown) < len(panels) else ""
-        heading(canvas, f"{experiment}: accuracy against the number of classes, {counted(list(frame['n']))}"
+        heading(canvas, f"{experiment}: {headline.title} against the number of classes, {counted(list(frame['n']))}"
                 f"{left_out}{more}")  # fmt: skip
         legend(axes[columns - 1], looks(results.labels), labels)
 
     caption = (
-        "Mean test accuracy with 95 % t intervals over seeds; points side by side have the same number of classes. "
-        "The accuracy axis need not start at zero."
+        f"Mean test {headline.title} with 95 % t intervals over seeds; points side by side have the same number of "
+        f"classes. The {headline.title} axis need not start at zero."
     )
     return Drawing(f"classes-{experiment}", caption, WIDTH, 0.9 + 2.9 * math.ceil(len(shown) / columns), draw)
 
@@ -200,9 +201,9 @@ def measured(results: Results, experiment: str) -> pd.DataFrame:
 
 
 def _chosen(results: Results, experiment: str, frame: pd.DataFrame) -> tuple[list[str], str]:
-    """The losses of a frame that are drawn: where there are too many, those of highest mean accuracy."""
-    scored = frame if "accuracy" in frame else measured(results, experiment)
-    worth = scored.groupby("loss")["accuracy"].mean().to_dict()
+    """The losses of a frame that are drawn: where there are too many, those of the best mean."""
+    scored = frame if "value" in frame else measured(results, experiment)
+    worth = (results.headline.sign * scored.groupby("loss")["value"].mean()).to_dict()
     return style.chosen(series.order(results, frame["loss"]), worth)
 
 
@@ -219,7 +220,7 @@ def _means(
         mine, own = frame[frame["loss"] == label].sort_values(axis), look[label]
         at = mine[axis] * np.exp(step * (index - (len(labels) - 1) / 2))
         bars = ((mine["high"] - mine["low"]) / 2).fillna(0)
-        ax.errorbar(at, mine["accuracy"], yerr=bars, color=own.colour, marker=own.marker, ls=own.dash, markersize=5,
+        ax.errorbar(at, mine["value"], yerr=bars, color=own.colour, marker=own.marker, ls=own.dash, markersize=5,
                     lw=1.5, elinewidth=1.1, capsize=2, label=label)  # fmt: skip
 
 

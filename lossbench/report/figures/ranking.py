@@ -56,7 +56,7 @@ def critical_difference_diagram(results: Results) -> Drawing | None:
         ax.text(1 + found.difference / 2, 0.8, f"CD = {found.difference:.2f}", ha="center", va="bottom", fontsize=8)
         ax.set_ylim(-bars - 0.3 * half, 1.15)
         ax.set_axis_off()
-        heading(canvas, f"Mean ranks by accuracy over N = {len(datasets)} datasets (1 is best)")
+        heading(canvas, f"Mean ranks by {results.headline.title} over N = {len(datasets)} datasets (1 is best)")
 
     p = words.p_value(found.test.p)
     friedman = f"Friedman's test (Iman and Davenport's F): p {p if p.startswith('<') else f'= {p}'}"
@@ -84,7 +84,8 @@ def _name(
 
 
 def pairwise_heatmap(results: Results, experiment: str) -> Drawing | None:
-    """The accuracy of every loss minus that of every other, best first; None below three losses."""
+    """The headline metric of every loss minus that of every other, best first; None below three losses."""
+    headline = results.headline
     pairs = series.pairs(results, experiment)
     pairs = pairs[pairs["low"].notna()]
     labels = series.order(results, [*pairs["a"], *pairs["b"]])
@@ -93,7 +94,7 @@ def pairwise_heatmap(results: Results, experiment: str) -> Drawing | None:
     table = {(row["a"], row["b"]): (row["delta"], row["verdict"]) for row in pairs.to_dict("records")}
     table |= {(b, a): (-delta, verdict) for (a, b), (delta, verdict) in table.items()}
     standing = {label: np.mean([found[0] for (a, _), found in table.items() if a == label]) for label in labels}
-    ordered = sorted(labels, key=lambda label: -standing[label])
+    ordered = sorted(labels, key=lambda label: -headline.sign * standing[label])
     shown = ordered if len(ordered) <= MOST_PAIRED else [*ordered[: MOST_PAIRED // 2], *ordered[-MOST_PAIRED // 2 :]]
     size = len(shown)
     written = list(style.shown(shown).values())
@@ -117,13 +118,13 @@ def pairwise_heatmap(results: Results, experiment: str) -> Drawing | None:
         ax.spines[:].set_visible(False)
         bar = canvas.colorbar(mesh, ax=ax, location="bottom", shrink=0.45, aspect=28, pad=0.02)
         bar.outline.set_visible(False)  # type: ignore[operator,unused-ignore]  # matplotlib types its spine loosely
-        bar.set_label("row minus column, points")
+        bar.set_label(", ".join(part for part in ("row minus column", headline.unit) if part))
         left_out = f" (best and worst {size // 2} of {len(ordered)})" if size < len(ordered) else ""
-        heading(canvas, f"{experiment}: accuracy of every pair, {counted(list(pairs['n']))}{left_out}")
+        heading(canvas, f"{experiment}: {headline.title} of every pair, {counted(list(pairs['n']))}{left_out}")
 
     points = int(pairs["points"].max())
     caption = (
-        "Mean paired difference, row minus column, points"
+        ", ".join(part for part in ("Mean paired difference", "row minus column", headline.unit) if part)
         + (f" (means over {points} points within a seed)" if points > 1 else "")
         + f"; best loss first. Bold: different after Holm's adjustment over all {len(pairs)} pairs; ≈: equivalent; "
         "otherwise undecided. This is exploratory, since it covers all pairs; the planned comparisons are those with "

@@ -106,6 +106,7 @@ def _memory(results: Results) -> Table | None:
 
 def _front(results: Results) -> Table | None:
     """Which losses and widths are on the Pareto fronts, with their probabilities."""
+    headline = results.headline
     found = [
         row
         for row in results.front.to_dict("records")
@@ -114,7 +115,7 @@ def _front(results: Results) -> Table | None:
     rows = [
         _place(row)
         | {
-            "accuracy, %": words.number(row["accuracy"]),
+            words.column(headline): words.number(row["value"], words.digits_of(headline.unit)),
             "head memory": words.size(row["bytes"]),
             "P(front), memory": words.number(row["front_memory"]),
             "step, ms": words.number(1000 * row["seconds"]),
@@ -126,7 +127,7 @@ def _front(results: Results) -> Table | None:
         return None
     caption = (
         "The Pareto front: P(front) is the share of joint resamples of seeds (and rounds) in which no other choice is "
-        "at least as accurate and as cheap, and better in one of the two. Memory: among all losses and widths of an "
+        "at least as good and as cheap, and better in one of the two. Memory: among all losses and widths of an "
         "experiment; time: among the losses of one timing cell. Head memory: FC layer, class weights and loss state. "
         "P(front) is not a p-value; two equal losses have about ½ each."
     )

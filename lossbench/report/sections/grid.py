@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from lossbench.analysis.results import Results
-from lossbench.plugins.metrics import METRICS
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment
@@ -18,40 +17,42 @@ MOST_CLASSES = 10  # with a column of angles each
 
 
 def width(results: Results) -> Section:
-    """Accuracy and memory against M."""
-    blocks = _along(results, "width", "accuracy and FC memory against the width M")
+    """The headline metric and memory against M."""
+    blocks = _along(results, "width", f"{results.headline.title} and FC memory against the width M")
     return Section("width", "FC width", tuple(blocks) or (Prose("No experiment varies the width."),))
 
 
 def classes(results: Results) -> Section:
-    """Accuracy against the number of classes."""
-    blocks = _along(results, "classes", "accuracy against the number of classes C")
+    """The headline metric against the number of classes."""
+    blocks = _along(results, "classes", f"{results.headline.title} against the number of classes C")
     return Section("classes", "Classes", tuple(blocks) or (Prose("No experiment varies the number of classes."),))
 
 
 def _along(results: Results, axis: str, what: str) -> list[Block]:
     """One row per width and number of classes: the baseline and the best other loss."""
     baseline = results.info.baseline
-    deltas = compared(results, "accuracy")
+    headline = results.headline
+    deltas, digits = compared(results, headline.name), words.digits_of(headline.unit)
     blocks: list[Block] = []
+    unit = words.column(headline).removeprefix(headline.title)
     for experiment, frame in by_experiment(finished(results)):
         if frame[axis].nunique() < 2:
             continue
         rows, anchors = [], []
         for (k, m), group in frame.groupby(["classes", "width"], sort=True):
             base, others = group[group["loss"] == baseline], group[group["loss"] != baseline]
-            best = others.loc[others["accuracy"].idxmax()] if others["accuracy"].notna().any() else None
+            best = others.loc[(headline.sign * others["value"]).idxmax()] if others["value"].notna().any() else None
             found = None if best is None else deltas.get(at(best))
             first = group.iloc[0]
             shown = {
                 "C": str(k),
                 "M": words.width({"width": m, "minimum": first["minimum"]}),
                 "FC layer": words.size(first["bytes_fc"]),
-                f"{baseline}, %": words.number(base["accuracy"].iloc[0]) if len(base) else words.DASH,
-                "95 % interval": words.interval(base["low"].iloc[0], base["high"].iloc[0]) if len(base) else words.DASH,
+                f"{baseline}{unit}": words.number(base["value"].iloc[0], digits) if len(base) else words.DASH,
+                "95 % interval": _interval(base, digits),
                 "best other loss": words.DASH if best is None else str(best["loss"]),
-                "its accuracy, %": words.DASH if best is None else words.number(best["accuracy"]),
-                "Δ points [95 %]": words.difference(found, unit=False) if found else words.DASH,
+                f"its {words.column(headline)}": words.DASH if best is None else words.number(best["value"], digits),
+                words.delta_column(headline, "95 %"): words.difference(found, unit=False) if found else words.DASH,
                 "verdict": found["verdict"] if found else words.DASH,
             }
             rows.append(shown)
@@ -60,6 +61,10 @@ def _along(results: Results, axis: str, what: str) -> list[Block]:
         left = ["best other loss", "verdict"]
         blocks.append(Table.of(rows, left=left, caption=caption, anchors=anchors, experiment=experiment))
     return blocks
+
+
+def _interval(base: pd.DataFrame, digits: int) -> str:
+    return words.interval(base["low"].iloc[0], base["high"].iloc[0], digits) if len(base) else words.DASH
 
 
 def verification(results: Results) -> Section:
@@ -115,7 +120,7 @@ def _counted(results: Results, frame: pd.DataFrame, names: Sequence[str]) -> lis
 
 def _of_task(results: Results, task: str, names: Sequence[str], caption: Callable[[pd.DataFrame], str]) -> list[Block]:
     """Metrics of a task and their differences from the baseline, one row per loss and point that has them."""
-    titles = {name: METRICS[name].title for name in names}
+    titles = {name: results.metrics[name].title for name in names if name in results.metrics}
     found = {metric: compared(results, metric) for metric in titles}
 
     def write(row: Row) -> dict[str, str]:
@@ -128,7 +133,7 @@ def _of_task(results: Results, task: str, names: Sequence[str], caption: Callabl
         return shown
 
     main = results.main
-    if not len(main) or main[list(names)].isna().all(axis=None):
+    if not len(main) or main[list(titles)].isna().all(axis=None):
         return []
     return per_experiment(main[main["task"] == task], write, caption, left=["loss"])
 
