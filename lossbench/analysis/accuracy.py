@@ -67,7 +67,7 @@ def main(data: RunData) -> pd.DataFrame:
 
 def of_bits(metric: Metric) -> bool:
     """Whether it is the share of correct test examples, each of which has a bit."""
-    return metric.name == "accuracy"
+    return metric.name in ("accuracy", "recall@1")
 
 
 def _tie_letters(measured: Measured, metric: str, labels: list[str], point: Point) -> dict[str, str]:

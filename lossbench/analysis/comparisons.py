@@ -33,6 +33,8 @@ def against_baseline(data: RunData) -> pd.DataFrame:
 def _compared(data: RunData) -> Iterator[Row]:
     baseline, measured = data.info.baseline, data.measured
     compared = [metric.name for metric in data.metrics.values() if metric.compared and metric.source != "rounds"]
+    if data.headline.name == "recall@1":  # another name of a retrieval's accuracy
+        compared.remove("accuracy")
     for metric in dict.fromkeys([*compared, data.headline.name]):
         margin = data.info.margin if metric == data.headline.name else None
         known = {point for point, _ in measured.values[metric]}

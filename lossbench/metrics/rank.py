@@ -5,6 +5,7 @@ from __future__ import annotations
 from lossbench.metrics import Evaluation
 
 UNIT, BETTER, TASKS = "points", "higher", ("verification",)
+AT, TITLE = "k", "Rank-{k}"
 NAMES = {"rank@1": ("Rank-1", {"k": 1})}
 
 

@@ -78,10 +78,15 @@ class Job:
         return [cell for cell in cells if cell.kind == "train" and cell.title not in known]
 
     def shorter_profiles(self) -> list[str]:
-        """The profiles that train fewer steps than this job, shortest first; unknown for a suite with overrides."""
+        """The profiles that train fewer steps than this job, shortest first; unknown for a suite with overrides.
+
+        Those with epochs are left out: only the data of the chosen profile has been read.
+        """
         if self.suite.info.overrides:
             return []
-        steps = {name: training_steps(unique(plan(suite))) for name, suite in self.profiles.items() if name}
+        plans = {name: unique(plan(suite)) for name, suite in self.profiles.items() if name}
+        known = {name: cells for name, cells in plans.items() if all(cell.schedule.steps for cell in cells)}
+        steps = {name: training_steps(cells) for name, cells in known.items()}
         ours = training_steps(self.chosen)
         return sorted((name for name in steps if steps[name] < ours), key=steps.__getitem__)
 

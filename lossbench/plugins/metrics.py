@@ -12,6 +12,8 @@ the baseline, claims and `lossbench compare` follow from that. Where the default
 
     TITLE     the heading of its column in a report; default: the name
     NAMES     {name: (title, options)}: several metrics from one function with different options
+    AT        an option that may follow @ in the name, a whole number from 1 or a rate between 0 and 1: with AT = "far",
+              tar@1e-4 is tar[far=1e-4]; TITLE is then a format, as "TAR at FAR {far:g}"
     COLUMN    its column in tables of records; default: the name
     STEP      what one test example is worth, times the number of examples; default: 0, the metric is continuous
     STEP_OF   "class": STEP is divided by the test examples of a class instead of by all
@@ -69,11 +71,15 @@ class MetricFile(Metric):
 
 
 def find(registry: Registry, written: str) -> MetricFile:
-    """The metric that a suite names: `name`, `name[option=value]`, or one of the NAMES of a file."""
+    """The metric that a suite names: `name`, `name[option=value]`, `name@value`, or one of the NAMES of a file."""
     if (known := _by_name(registry, written)) is not None:
         return known
+    name, at, value = written.partition("@")
     try:
-        name, options = parse_label(written)
+        if at and name in registry.names("metric") and (option := registry.find("metric", name).constants.get("AT")):
+            name, options = parse_label(f"{name}[{option}={value}]")
+        else:
+            name, options = parse_label(written)
     except ValueError as error:
         if "@" in written:
             raise PluginError(f"unknown metric '{written}'; {nearest(written, known_names(registry))}") from error
@@ -88,8 +94,22 @@ def find(registry: Registry, written: str) -> MetricFile:
         names = ", ".join(metric.name for metric in declared(plugin))
         raise PluginError(f"unknown metric '{written}'; {plugin.path} has the metrics {names}")
     values = plugin.parse_options(options)
+    if list(options) == [option := str(plugin.constants.get("AT"))]:
+        return _at(plugin, option, values[option])
     shown = label(name, {key: values[key] for key in values if key in options})
     return _metric(plugin, shown, shown, {key: values[key] for key in options}, column=shown)
+
+
+def _at(plugin: Plugin, option: str, value: float) -> MetricFile:
+    """The metric at one value of its option AT, under its one name."""
+    rate = isinstance(value, float)
+    if not (0 < value < 1 if rate else value >= 1):
+        wanted = "between 0 and 1" if rate else "1 or more"
+        raise OptionError(option, f"option '{option}' of metric '{plugin.name}' must be {wanted}, got {value}")
+    name = f"{plugin.name}@{value:g}" if float(f"{value:g}") == value else f"{plugin.name}@{value}"
+    known = {metric.name: metric for metric in declared(plugin)}
+    title = str(plugin.constants.get("TITLE", name)).format(**{option: value})
+    return known.get(name) or _metric(plugin, name, title, {option: value}, column=name)
 
 
 def spec_of(metric: MetricFile) -> Spec:
@@ -138,7 +158,7 @@ def _metric(
     plugin: Plugin, name: str, title: str, options: Mapping[str, Any], *, column: str | None = None
 ) -> MetricFile:
     said = plugin.constants
-    if said.get("FROM") not in SOURCES[2:] and not plugin.defined:
+    if said.get("FROM") not in ("rounds", "curves") and not plugin.defined:
         raise PluginError(f"{plugin.path}: defines no 'measure', so it is not a metric")
     for key in ("UNIT", "BETTER", "TASKS"):
         if key not in said:

@@ -166,7 +166,11 @@ class SuiteFile(Text):
     name: Name
     title: str = ""
     baseline: str = "softmax"
-    headline: str = Field("accuracy", description="the metric of comparisons, tuning, ranks and the margin")
+    headline: str | None = Field(
+        None,
+        description="the metric of comparisons, tuning, ranks and the margin; default: accuracy, or recall@1 where all "
+        "experiments are retrievals",
+    )
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         0.5, description="the difference in the headline metric that counts as none; in points by default"
     )

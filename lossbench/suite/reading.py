@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from lossbench.core import values
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, closest, nearest
 from lossbench.core.format import Claim, NamedText, Protocol, PublishedText, Schedule
 from lossbench.core.labels import axis_value, label, parse_label
@@ -38,7 +40,7 @@ from lossbench.suite.format import MOST_CELLS, ClaimText, ExperimentText, Plugin
 from lossbench.suite.grid import AxisNames, Swept, axis_names
 from lossbench.suite.mistakes import Mistakes, paths
 from lossbench.suite.overrides import SET, Layers, Origin, Overrides, layered, where
-from lossbench.suite.recipe import problems, versioned
+from lossbench.suite.recipe import RELATED, problems, versioned
 from lossbench.suite.settings import SUFFIX, tuned
 from lossbench.suite.tuning import with_trials
 
@@ -94,7 +96,9 @@ def read_profiles(
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, integers of thousands of digits, endless nesting
-        raise SuiteError(f"{source}: is not valid TOML: {error}") from error
+        line = re.search(r"at line (\d+)", str(error))
+        quoted = f": {values.shown(text.split(chr(10))[int(line[1]) - 1].strip())}" if line else ""
+        raise SuiteError(f"{source}: is not valid TOML: {error}{quoted}") from error
     if wrong := [f"{where(source, path)}: {problem}" for path, problem in flaws(raw)]:
         raise SuiteError(*wrong)
     merged, origin = layered([([], raw), ([SET], overrides.suite)], [])
@@ -223,16 +227,18 @@ class _Reader:
         self.origin = origin  # of a path in the file: itself, or a key that was set
         self.mistakes = mistakes
         self.wrong = wrong  # parts that are not in `file`
-        self.unread: set[str] = set()  # experiments with mistakes: what a claim says about them cannot be checked
+        self.unread: set[str] = set()  # experiments with mistakes: claims about them are not checked
         self.unnamed = False  # whether the name of an experiment is wrong
         self.names = [str(raw.get("name", index)) for index, raw in enumerate(file.experiment)]
         self.baseline: Spec | None = None
         with mistakes.noting():
             self.baseline = None if ("baseline",) in wrong else self.loss(file.baseline, ["baseline"])
         self.known_metrics: dict[str, MetricFile] = dict(METRICS)
-        self.headline = METRICS["accuracy"]
+        tasks = {raw.get("task", file.defaults.get("task")) for raw in file.experiment}
+        self.headline = METRICS["recall@1" if tasks == {"retrieval"} else "accuracy"]
         with mistakes.noting():
-            self.headline = self.metric(file.headline, ["headline"])
+            if file.headline is not None:
+                self.headline = self.metric(file.headline, ["headline"])
             if not self.headline.column:
                 raise self.fail(["headline"], f"no record has a value of '{self.headline.name}'; choose another metric")
             if "margin" in file.model_fields_set:
@@ -247,7 +253,7 @@ class _Reader:
         """The error about a name that is unknown, unless it may be that of an experiment with mistakes."""
         if self.unnamed or name in self.unread:
             return SuiteError()
-        return self.fail(path, f"no such experiment '{name}'; {nearest(name, known)}")
+        return self.fail(path, f"no such experiment '{name}'; {nearest(name, [*known, *self.unread])}")
 
     def where(self, path: Sequence[Any]) -> str:
         return where(self.source, self.origin(path))
@@ -257,6 +263,7 @@ class _Reader:
         if NO_PROFILE in self.file.profile:
             problem = f"this name is reserved: `--profile {NO_PROFILE}` runs the suite without a profile; rename it"
             self.mistakes.note(self.fail(["profile", NO_PROFILE], problem))
+            return  # `auto` may mean it by another name
         names = self.file.auto or []
         known = [*self.file.profile, *(part[1] for part in self.wrong if part[0] == "profile" and part[1:])]
         for index, name in enumerate(names) if ("profile",) not in self.wrong else ():
@@ -522,12 +529,14 @@ class _Reader:
                 key, *rest = path or [None]
                 return self.where(origin(["schedule", key, index.get(key), *rest]))
 
-            schedule = validate(Schedule, written, where)
-            for path, problem in problems(schedule, classes=classes, warm=length):
-                length_too = [["schedule", "steps"]] if path in (["evaluations"], ["warmup"]) else []
-                self.mistakes.note(self.fail(origin(["schedule", *path], *length_too), problem))
-            axes = {axis["schedule", key]: axis_value(written[key]) for key in one.swept}
-            yield ScheduleAt(versioned(schedule), axes)
+            with self.mistakes.noting():
+                schedule = validate(Schedule, written, where)
+                with self.mistakes.together():
+                    for path, problem in problems(schedule, classes=classes, warm=length):
+                        others = (["schedule", key] for name in path[:1] for key in RELATED.get(name, ()))
+                        self.mistakes.note(self.fail(origin(["schedule", *path], *others), problem))
+                axes = {axis["schedule", key]: axis_value(written[key]) for key in one.swept}
+                yield ScheduleAt(versioned(schedule), axes)
 
     def datasets(self, one: Swept, text: ExperimentText, axis: AxisNames, origin: Origin) -> Iterator[DataAt]:
         """Each combination of a dataset's options, at each number in the experiment's `classes`."""

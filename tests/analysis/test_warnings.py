@@ -41,6 +41,13 @@ def test_a_loss_that_its_warm_start_handed_no_class_weights_is_named(tmp_path, r
     assert text.startswith("w_softmax received no class weights from the warm start (8 cells)")
 
 
+def test_balanced_batches_that_repeat_examples_are_named(tmp_path, read_suite):
+    text = fired(tmp_path, read_suite(EIGHT), lambda cell: replace(sound(cell), flags=("small classes",)))[
+        "small classes"
+    ]
+    assert text.startswith("some classes have fewer than `per_class` training examples (16 cells)")
+
+
 def test_a_rate_that_the_negatives_cannot_resolve_is_named(tmp_path, read_suite):
     def truth(cell):
         counts = {"different": 500, "nonmated": 100}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from conftest import SMALL
@@ -13,7 +14,7 @@ from lossbench.analysis.results import analyse
 from lossbench.core.errors import PluginError
 from lossbench.core.model import Record
 from lossbench.plan.cells import plan
-from lossbench.plugins import registry
+from lossbench.plugins import metrics, registry
 from lossbench.plugins.metrics import METRICS, TAKEN, built_in
 from lossbench.store.records import Store, load_records
 from lossbench.suite.reading import json_schema
@@ -38,7 +39,7 @@ def measure(test, *, chosen: int = 0):
         ),
         (
             'UNIT, BETTER, TASKS, FROM = "", "lower", (), "air"\ndef measure(test): ...\n',
-            "FROM must be one of test, record",
+            "FROM must be one of test, record, rounds, curves, got 'air'",
         ),
         ('UNIT, BETTER, TASKS = "", "lower", ("sorting",)\ndef measure(test): ...\n', "unknown task 'sorting'"),
         ('UNIT, BETTER, TASKS, NEEDS = "", "lower", (), "luck"\ndef measure(test): ...\n', "NEEDS must be one of"),
@@ -106,3 +107,36 @@ def test_no_metric_of_a_user_can_take_the_column_of_something_else(tmp_path, rea
     named = {metric.column for metric in METRICS.values()} | set(means(METRICS.values()))
     columns = {*found.records, *found.main} - named
     assert {name for name in columns if not name.startswith(("seconds_", "bytes_"))} <= {*TAKEN}
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "title", "options"),
+    [
+        ("tar@1e-4", "tar@0.0001", "TAR at FAR 0.0001", {"far": 1e-4}),
+        ("tar[far=1e-4]", "tar@0.0001", "TAR at FAR 0.0001", {"far": 1e-4}),
+        ("tar[far=0.01]", "tar@0.01", "TAR at FAR 1 %", {"far": 0.01}),
+        ("recall@20", "recall@20", "Recall@20", {"k": 20}),
+        ("recall[k=1]", "recall@1", "Recall@1", {"k": 1}),
+        ("rank@5", "rank@5", "Rank-5", {"k": 5}),
+        ("tpir@0.3", "tpir@0.3", "TPIR at FPIR 0.3", {"fpir": 0.3}),
+    ],
+)
+def test_a_metric_at_another_value_has_one_name_however_it_is_written(registry, written, name, title, options):
+    found = metrics.find(registry, written)
+    assert (found.name, found.title, found.column, dict(found.options)) == (name, title, name, options)
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("tar@1.5", "'far' of metric 'tar' must be between 0 and 1, got 1.5"),
+        ("tar@0", "must be between 0 and 1"),
+        ("recall@0", "'k' of metric 'recall' must be 1 or more, got 0"),
+        ("recall@2.5", "must be int"),
+        ("auc@3", "unknown metric 'auc@3'"),
+        ("taar@0.1", "unknown metric 'taar@0.1'; did you mean 'tar@0.1'"),
+    ],
+)
+def test_a_value_that_a_metric_cannot_have_is_refused(registry, written, problem):
+    with pytest.raises(PluginError, match=re.escape(problem)):
+        metrics.find(registry, written)
