@@ -206,8 +206,8 @@ def test_set_noise(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution
             both, scale, unit = stats.two_way(a, b), 100 if bitwise else 1, f" {data.headline.unit}".rstrip()
             text = (
                 f"{row['loss']} at M = {row['width']} is {row['verdict']} over seeds, but "
-                f"{row['delta']:+.{digits}f}{unit} are within the noise of {a.shape[1]:,} test examples; over seeds and examples together the interval "
-                f"is [{scale * both.low:+.{digits}f}, {scale * both.high:+.{digits}f}]."
+                f"{row['delta']:+.{digits}f}{unit} are within the noise of {a.shape[1]:,} test examples; over seeds "
+                f"and examples together the interval is [{scale * both.low:+.{digits}f}, {scale * both.high:+.{digits}f}]."
             )
             yield Caution("test-set noise", row["experiment"], text)
 
