@@ -204,10 +204,11 @@ def test_set_noise(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution
         if a is not None and b is not None and a.shape == b.shape and stats.test_set_noise_dominates(a, b):
             digits = 2 if data.headline.is_score else 4
             both, scale, unit = stats.two_way(a, b), 100 if bitwise else 1, f" {data.headline.unit}".rstrip()
+            interval = f"[{scale * both.low:+.{digits}f}, {scale * both.high:+.{digits}f}]"
             text = (
                 f"{row['loss']} at M = {row['width']} is {row['verdict']} over seeds, but "
                 f"{row['delta']:+.{digits}f}{unit} are within the noise of {a.shape[1]:,} test examples; over seeds "
-                f"and examples together the interval is [{scale * both.low:+.{digits}f}, {scale * both.high:+.{digits}f}]."
+                f"and examples together the interval is {interval}."
             )
             yield Caution("test-set noise", row["experiment"], text)
 
