@@ -174,19 +174,21 @@ def show_report(report: Report) -> None:
 
 def show_comparison(found: Comparison) -> None:
     """The difference between two runs: one row per loss, point and metric."""
+    from lossbench.core.point import SHORT, varied
     from lossbench.report import words
 
     several = found.frame["metric"].nunique() > 1
+    axes = varied(found.frame["point"])
     rows = []
     for row in found.frame.to_dict("records"):
-        shown = [row["experiment"], row["loss"], str(row["classes"]), str(row["width"])]
+        shown = [row["experiment"], row["loss"], *(words.axis(row["point"], name) for name in axes)]
         shown += [row["metric"]] if several else []
         shown += [words.number(row["before"]), words.number(row["after"]), words.difference(row, unit=False)]
         shown += [str(row["n"]), words.p_value(row["p_holm"]), f"{row['failed_before']} → {row['failed_after']}"]
         rows.append([*shown, row["verdict"], row["change"], words.whole(row["seeds_needed"])])
-    columns = ["experiment", "loss", "C", "M", *(["score"] if several else []), "before", "after", "Δ [95 %]", "n"]
-    columns += ["p (Holm)", "failed", "verdict", "change", "seeds needed"]
-    left = ["experiment", "loss", "score", "verdict", "change"]
+    columns = ["experiment", "loss", *(SHORT.get(name, name) for name in axes), *(["score"] if several else [])]
+    columns += ["before", "after", "Δ [95 %]", "n", "p (Holm)", "failed", "verdict", "change", "seeds needed"]
+    left = ["experiment", "loss", "dataset", "backbone", "score", "verdict", "change"]
     console().print(table_of(columns, rows, left=left, title="after minus before, paired by seed"))
     for side, places in (("before", found.only_before), ("after", found.only_after)):
         for place in places:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from matplotlib.figure import Figure as Canvas
 
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
+from lossbench.analysis.series import EVERYWHERE
+from lossbench.core.point import SHORT, varied
 from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.style import INK, LINE, WIDTH, Drawing, Look, counted, heading, looks, signed
@@ -83,9 +85,9 @@ def _name(
     ax.text(edge + (-0.012 if left else 0.012) * count, -down, text, ha="right" if left else "left", va="center")
 
 
-def pairwise_heatmap(results: Results, experiment: str) -> Drawing | None:
+def pairwise_heatmap(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
     """The accuracy of every loss minus that of every other, best first; None below three losses."""
-    pairs = series.pairs(results, experiment)
+    pairs = series.pairs(results, experiment, at)
     pairs = pairs[pairs["low"].notna()]
     labels = series.order(results, [*pairs["a"], *pairs["b"]])
     if len(labels) < 3:
@@ -119,12 +121,15 @@ def pairwise_heatmap(results: Results, experiment: str) -> Drawing | None:
         bar.outline.set_visible(False)  # type: ignore[operator,unused-ignore]  # matplotlib types its spine loosely
         bar.set_label("row minus column, points")
         left_out = f" (best and worst {size // 2} of {len(ordered)})" if size < len(ordered) else ""
-        heading(canvas, f"{experiment}: accuracy of every pair, {counted(list(pairs['n']))}{left_out}")
+        said = ", ".join(series.told(points[0], [name for name in points[0] if name not in ("experiment", *averaged)]))
+        heading(canvas, f"{experiment}: accuracy of every pair, {said}, {counted(list(pairs['n']))}{left_out}")
 
-    points = int(pairs["points"].max())
+    points = max(pairs["points"], key=len)
+    averaged = varied(points)
+    over = ", ".join(SHORT.get(name, name) for name in averaged)
     caption = (
         "Mean paired difference, row minus column, points"
-        + (f" (means over {points} points within a seed)" if points > 1 else "")
+        + (f" (means over {len(points)} points within a seed, which differ in {over})" if averaged else "")
         + f"; best loss first. Bold: different after Holm's adjustment over all {len(pairs)} pairs; ≈: equivalent; "
         "otherwise undecided. This is exploratory, since it covers all pairs; the planned comparisons are those with "
         f"{results.info.baseline}."

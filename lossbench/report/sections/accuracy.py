@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from lossbench import stats
 from lossbench.analysis.ranks import Ranking, identity
@@ -19,7 +18,6 @@ def accuracy(results: Results) -> Section:
     def write(row: Row) -> dict[str, str]:
         return {
             "loss": row["loss"],
-            "M": words.width(row),
             "accuracy, %": words.number(row["accuracy"]),
             "95 % interval": words.interval(row["low"], row["high"]),
             "SE: seeds / test set": f"{words.number(row['seed_se'])} / {words.number(row['test_se'])}",
@@ -28,13 +26,10 @@ def accuracy(results: Results) -> Section:
             "ties": row["ties"] or words.DASH,
         }
 
-    def caption(frame: pd.DataFrame) -> str:
-        values = [", ".join(dict.fromkeys(map(str, frame[name]))) for name in ("dataset", "classes", "backbone")]
-        return (
-            f"{values[0]}; {values[1]} classes; {values[2]}. Losses at one width share a letter if and only if they "
-            "are not significantly different (paired t tests, Holm over all pairs)."
-        )
-
+    caption = (
+        "mean test accuracy. Losses at one point share a letter if and only if they are not significantly different "
+        "(paired t tests, Holm over all pairs)."
+    )
     tables = per_experiment(results.main, write, caption, left=["loss", "ties"])
     return Section("accuracy", "Accuracy", tuple(tables) or (Prose("No cell has finished."),))
 
@@ -49,7 +44,6 @@ def comparisons(results: Results) -> Section:
         won = f"{mine['wins']:.0f}/{mine['n']}" if mine.get("n") and words.finite(mine.get("wins")) else words.DASH
         return {
             "loss": row["loss"],
-            "M": words.width(row),
             "accuracy, %": words.number(row["accuracy"]),
             "Δ points [95 % interval]": words.difference(mine, unit=False),
             "p (Holm)": words.p_value(mine.get("p_holm")),
@@ -102,7 +96,6 @@ def tuning(results: Results) -> Section:
         setting = ", ".join(part for part in parts if part) + (" (default)" if row["trial"] == 1 else "")
         return {
             "loss": row["loss"],
-            "M": str(row["width"]),
             "default": f"{words.number(row['default'])} {words.interval(row['default_low'], row['default_high'])}",
             "tuned": f"{words.number(row['tuned'])} {words.interval(row['tuned_low'], row['tuned_high'])}",
             "Δ points [95 % interval]": words.difference(row, unit=False),

@@ -8,7 +8,7 @@ from lossbench.analysis.cost import PHASES
 from lossbench.analysis.results import Results
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
-from lossbench.report.sections.rows import Row, anchor, at, compared, finished
+from lossbench.report.sections.rows import Row, anchor, at, compared, finished, table
 
 
 def cost(results: Results) -> Section:
@@ -18,8 +18,8 @@ def cost(results: Results) -> Section:
     return Section("cost", "Cost", tuple(block for block in found if block))
 
 
-def _place(row: Row) -> dict[str, str]:
-    return {"experiment": row["experiment"], "loss": row["loss"], "C": str(row["classes"]), "M": str(row["width"])}
+def _named(row: Row) -> dict[str, str]:
+    return {"experiment": row["experiment"], "loss": row["loss"]}
 
 
 def _step_times(results: Results) -> Table | None:
@@ -36,7 +36,7 @@ def _step_times(results: Results) -> Table | None:
             "rounds": str(mine["n"]) if mine else "",
             "verdict": mine["verdict"] if mine else "baseline",
         }
-        rows.append(_place(row) | shown)
+        rows.append(_named(row) | shown)
     if not rows:
         return None
     caption = (
@@ -44,15 +44,14 @@ def _step_times(results: Results) -> Table | None:
         "ratios are paired by round. The medians of the phases need not add up to that of the step."
     )
     anchors = [[Anchor(row["point"], None, "timing")] for row in found]
-    return Table.of(rows, left=["experiment", "loss", "verdict"], caption=caption, anchors=anchors)
+    return table(found, rows, caption, left=["experiment", "loss", "verdict"], anchors=anchors)
 
 
 def _memory(results: Results) -> Table | None:
     found = finished(results).to_dict("records")
     rows = [
-        _place(row)
+        _named(row)
         | {
-            "M": words.width(row),
             "FC layer": words.size(row["bytes_fc"]),
             "class weights": words.size(row["bytes_classifier"]),
             "loss state": words.size(row["bytes_loss"]),
@@ -68,7 +67,7 @@ def _memory(results: Results) -> Table | None:
         "Memory by cause. The FC layer is part of the backbone; loss state: parameters and buffers of the loss besides "
         "the class weights; peak: resident memory that training added."
     )
-    return Table.of(rows, left=["experiment", "loss"], caption=caption, anchors=[[anchor(row)] for row in found])
+    return table(found, rows, caption, left=["experiment", "loss"], anchors=[[anchor(row)] for row in found])
 
 
 def _front(results: Results) -> Table | None:
@@ -79,7 +78,7 @@ def _front(results: Results) -> Table | None:
         if not (math.isnan(row["front_memory"]) and math.isnan(row["front_time"]))
     ]
     rows = [
-        _place(row)
+        _named(row)
         | {
             "accuracy, %": words.number(row["accuracy"]),
             "head memory": words.size(row["bytes"]),
@@ -97,4 +96,4 @@ def _front(results: Results) -> Table | None:
         "experiment; time: among the losses of one timing cell. Head memory: FC layer, class weights and loss state. "
         "P(front) is not a p-value; two equal losses have about ½ each."
     )
-    return Table.of(rows, left=["experiment", "loss"], caption=caption, anchors=[[anchor(row)] for row in found])
+    return table(found, rows, caption, left=["experiment", "loss"], anchors=[[anchor(row)] for row in found])
