@@ -27,6 +27,7 @@ from lossbench.plugins.create import create_backbone, create_loss
 from lossbench.report import check_folder, write
 from lossbench.store.records import Store, load_records, tabulated
 from lossbench.suite.claims import of_angles
+from lossbench.suite.overrides import SetLike
 from lossbench.suite.settings import notices
 from lossbench.suite.source import SuiteLike
 
@@ -83,9 +84,10 @@ def prepare(
     data: str | os.PathLike[str] | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
     fetch: bool = True,
+    set: SetLike = (),
 ) -> Job:
     """Read and plan a suite without training anything."""
-    return job.prepare(suite, Selection(profile=profile, data=data, plugins=plugins, fetch=fetch))
+    return job.prepare(suite, Selection(profile=profile, data=data, plugins=plugins, fetch=fetch, set=set))
 
 
 def predict(job: Job, cells: list[Cell], jobs: int | None = None, servers: Servers | None = None) -> Forecast:
@@ -102,6 +104,7 @@ def run(
     suite: SuiteLike,
     *,
     profile: str | None = None,
+    set: SetLike = (),
     losses: Sequence[str] = (),
     datasets: Sequence[str] = (),
     backbones: Sequence[str] = (),
@@ -136,6 +139,7 @@ def run(
     What to run:
         suite       a path, the name of a built-in suite, or a dict with the keys of a suite file
         profile     another scale of the suite; "none" for no profile (default: the first of its `auto` that can run)
+        set         keys that override the suite and its profile, such as {"schedule.steps": 100, "seeds": 2}
         losses, datasets, backbones, widths, seeds      only these; losses as `name` or `name[option=value]`
         at          only these values of axes, as in {"steps": [300]}
         shard       "I/N": only shard I of N, balanced by training steps; writes no report
@@ -170,7 +174,7 @@ def run(
     said = _FirstLine(notify, on_prepare)
     planned = job.prepare(
         suite,
-        Selection(profile, data, plugins, losses, datasets, backbones, widths, seeds, at or {}, shard, fetch),
+        Selection(profile, data, plugins, losses, datasets, backbones, widths, seeds, at or {}, shard, fetch, set),
         gpu=chosen.gpu,
         get=partial(_get, notify, on_fetch),
         on_choice=said.choice,

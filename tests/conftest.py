@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+# Before torch is imported: its networks are tiny here, and idle threads would take the cores from the other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from lossbench import data
 from lossbench.core.model import Suite
 from lossbench.plan.job import with_data
@@ -99,15 +102,12 @@ def real_data(request) -> Path:
 
 
 @pytest.fixture
-def lossbench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the real `lossbench` in a folder of its own."""
+def lossbench(tmp_path: Path, monkeypatch) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `lossbench …` in a folder of its own, in this process: another one would load everything again."""
+    from kit.commands import invoke
 
-    def run(*arguments: str | Path, timeout: float = 240, **options) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments), cwd=tmp_path, capture_output=True, text=True, timeout=timeout, check=False, **options
-        )
-
-    return run
+    monkeypatch.chdir(tmp_path)
+    return invoke
 
 
 def command(*arguments: str | Path) -> list[str]:

@@ -68,7 +68,8 @@ class Measured:
         known = [(point, loss) for point in where if (point, loss) in self.totals]
         if metric == "steps_to_converge":
             return max((self.spacing.get(key, 0.0) for key in known), default=0.0)
-        total = max((self.totals[key] for key in known), default=0.0)
+        per_class = METRICS[metric].step_of == "class"
+        total = max((self.totals[key] / (key[0]["classes"] if per_class else 1) for key in known), default=0.0)
         return METRICS[metric].step / total if total > 0 else 0.0
 
     def contrast(

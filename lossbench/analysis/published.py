@@ -58,11 +58,12 @@ def differences(protocol: Protocol | str | None, cell: Cell, examples: int | Non
         "test": total,
         "classes": cell.classes,
         "width": cell.width,
-        "steps": cell.schedule.steps + (cell.warm.steps if cell.warm else 0),
-        "batch": cell.schedule.batch,
-        "lr": cell.schedule.lr,
-        "momentum": cell.schedule.momentum,
-        "weight_decay": cell.schedule.weight_decay,
+        **{name: value for name, value in cell.schedule if name in Protocol.model_fields},
+        "clip": cell.schedule.clip or "none",
+        "per_class": cell.schedule.per_class or "none",
+        "steps": cell.total_steps,
+        "epochs": _epochs(protocol, cell, examples),
+        "decay": cell.schedule.decay or "constant",
         "augment": sorted(cell.dataset.options.get("augment") or []),
     }
     found = []
@@ -74,6 +75,15 @@ def differences(protocol: Protocol | str | None, cell: Cell, examples: int | Non
         if theirs != ours[name]:
             found.append(f"{name} {_shown(theirs)} in the paper, {_shown(ours[name])} here")
     return found + list(protocol.other)
+
+
+def _epochs(protocol: Protocol, cell: Cell, examples: int | None) -> float | None:
+    """The epochs of a cell: those of the paper if they come to its steps, as a last batch may begin another epoch."""
+    if not examples:
+        return None
+    stated = cell.schedule.model_copy(update={"epochs": protocol.epochs}).over(examples)
+    same = protocol.epochs is not None and stated.steps == cell.total_steps
+    return protocol.epochs if same else round(cell.total_steps * cell.schedule.batch / examples, 2)
 
 
 def _backbone(written: str | NamedText, cell: Cell) -> list[str]:
@@ -101,4 +111,6 @@ def _shown(value: Any) -> str:
         return "unknown"
     if isinstance(value, list):
         return "+".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)

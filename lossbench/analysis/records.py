@@ -20,7 +20,10 @@ from lossbench.core.point import Point, varied
 from lossbench.store.records import Plan, Store, tabulated
 
 # Columns that are no single values, or long texts: not in records.csv.
-BULKY = ("point", "curve", "angles", "features", "rounds", "timing", "environment", "error", "cause", "verification")
+BULKY = (
+    *("point", "curve", "angles", "features", "rounds", "timing", "environment", "error", "cause", "verification"),
+    "counts",
+)
 
 
 class TimingCell(NamedTuple):

@@ -62,8 +62,8 @@ class Results(RunData):
         return tuning.tuned(self)
 
     @cached_property
-    def ranking(self) -> ranks.Ranking | None:
-        return ranks.ranked(self)
+    def rankings(self) -> list[ranks.Ranking]:
+        return ranks.rankings(self)
 
     @cached_property
     def phases(self) -> pd.DataFrame:

@@ -54,7 +54,7 @@ def _trials(budget: Budget, trials: list[Trial]) -> dict[str, Any]:
     best = winner(trials) if complete(trials) else None
     return {
         "chosen": chosen(best, budget) if best else "",
-        "lr": best.setting.lr if best else None,
+        "lr": best.schedule.lr if best else None,
         "trial": best.number if best else None,
         "trials": len(trials),
         "failed": sum(trial.lost > 0 for trial in trials),
@@ -64,6 +64,7 @@ def _trials(budget: Budget, trials: list[Trial]) -> dict[str, Any]:
 
 
 def chosen(trial: Trial, budget: Budget) -> str:
-    """The tuned options with their chosen values: `m=0.21, s=14.3`."""
+    """What was tuned, with the chosen values: `m=0.21, s=14.3, batch=32`; `lr` has its own column."""
     loss = trial.setting.loss
-    return ", ".join(f"{name}={loss.options[name]}" for name in budget.ranges.get(loss.label, {}))
+    options = [f"{name}={loss.options[name]}" for name in budget.ranges.get(loss.label, {})]
+    return ", ".join(options + [f"{key}={trial.schedule.in_words(key)}" for key in budget.schedule if key != "lr"])

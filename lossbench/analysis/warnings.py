@@ -58,6 +58,18 @@ def cold_classifiers(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
         yield Caution("cold classifier", str(experiment), text)
 
 
+def small_classes(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """Balanced batches repeat the examples of a class that has too few."""
+    frame = data.trained
+    small = frame[["small classes" in flags for flags in frame["flags"]]] if len(frame) else frame
+    for experiment, group in small.groupby("experiment", sort=False):
+        text = (
+            f"some classes have fewer than `per_class` training examples ({len(group)} cells): their balanced batches "
+            "contain the same example more than once."
+        )
+        yield Caution("small classes", str(experiment), text)
+
+
 def unpaired(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """A comparison needs shared seeds, and pairing helps only if per-seed results are correlated."""
     frame = _accuracy(comparisons)
@@ -236,7 +248,7 @@ def multiplicity(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
 
 
 GUARDS: tuple[Callable[[RunData, pd.DataFrame], Iterator[Caution]], ...] = (
-    *(diverged_cells, cold_classifiers),
+    *(diverged_cells, cold_classifiers, small_classes),
     *(unpaired, unequal_seeds, few_seeds, pooled_seeds, mixed_environments, test_set_noise),
     *(disturbed_times, second_look, best_epoch, multiplicity),
 )

@@ -21,7 +21,7 @@ from lossbench.cli import report as cli_report
 from lossbench.cli import screen
 from lossbench.cli.engines import engine_of, engine_options
 from lossbench.cli.screen import DONE, INTERRUPTED, UNFINISHED, WRONG
-from lossbench.core.errors import ClusterLostError, LossbenchError, RunError
+from lossbench.core.errors import ClusterLostError, LossbenchError, RunError, SuiteError
 
 if TYPE_CHECKING:
     from lossbench.plan.selection import Selection
@@ -44,7 +44,8 @@ def main() -> None:
         screen.echo(f"lossbench: {error}", err=True)
         os._exit(UNFINISHED)  # without its daemons, Ray crashes at a normal exit
     except LossbenchError as error:
-        screen.echo(f"lossbench: {error}", err=True)
+        for line in str(error).split("\n") if isinstance(error, SuiteError) else [str(error)]:
+            screen.echo(f"lossbench: {line}", err=True)
         code = UNFINISHED if isinstance(error, RunError) else WRONG
     except (KeyboardInterrupt, click.Abort):
         screen.echo("lossbench: stopped; finished cells are kept, the same command continues from here", err=True)
@@ -89,15 +90,21 @@ def _together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _axis_values(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, list[Any]]:
     """`--at steps=300 --at steps=600` → {"steps": [300, 600]}."""
-    from lossbench.core.labels import parse_value
+    from lossbench.core.labels import plain_value
 
     found: dict[str, list[Any]] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not (name.strip() and equals and value.strip()):
             raise click.BadParameter(f"'{text}' is not of the form AXIS=VALUE, such as steps=300")
-        found.setdefault(name.strip(), []).append(parse_value(value.strip()))
+        found.setdefault(name.strip(), []).append(plain_value(value.strip()))
     return found
+
+
+def _known_keys(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from lossbench.suite.overrides import KEYS
+
+    return [f"{key}=" for key in KEYS if key.startswith(incomplete)]
 
 
 plugins_option = click.option(
@@ -123,6 +130,13 @@ _selection_options = _together(
         "--profile",
         metavar="NAME",
         help="Run the suite at another scale; 'none' for no profile [the first in 'auto' that can run here].",
+    ),
+    click.option(
+        "--set",
+        multiple=True,
+        metavar="KEY=VALUE",
+        shell_complete=_known_keys,
+        help="Override a key of the suite and its profile: schedule.steps=100, experiment.NAME.widths=[9].",
     ),
     click.option("--no-fetch", is_flag=True, help="Do not download missing datasets."),
     click.option("--data", metavar="DIR", help="The dataset folder [$LOSSBENCH_DATA, else the user's cache]."),

@@ -79,6 +79,7 @@ STYLES = {
 def show_plan(job: Job, out: str | None) -> list[Cell]:
     """Print the grid of every experiment, what is done and what warm starts save; return the remaining cells."""
     from lossbench.core.model import SCORED
+    from lossbench.core.point import SHORT
     from lossbench.plan.cells import training_steps
     from lossbench.store.records import Store
 
@@ -92,7 +93,8 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     kinds = {"cells": "train", "warm starts": "warm", "timing": "timing"}
     if any(cell.kind == "trial" for cell in job.cells):
         kinds["trials"] = "trial"
-    columns = ["experiment", "dataset", "backbone", "widths", "swept", "losses", "seeds", *kinds, "done"]
+    axes = dict.fromkeys(name for cell in job.chosen for name in cell.axes)
+    columns = ["experiment", *(SHORT.get(name, name) for name in axes), "losses", "seeds", *kinds, "done"]
     rows = []
     for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
         mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
@@ -100,20 +102,11 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
             continue
         trained = [cell for cell in mine if cell.kind == "train"]
         points = dict.fromkeys(cell.point for cell in mine)
-        classes = _listed(points, "classes")
-        row = [experiment, _listed(points, "dataset") + (f", C = {classes}" if "," in classes else "")]
-        row.append(_listed(points, "backbone"))
-        row.append(", ".join(map(str, dict.fromkeys(cell.width for cell in mine))))
+        row = [experiment, *(_listed(points, name) for name in axes)]
         counts = [len({cell.loss.label for cell in trained}), len({cell.seed for cell in trained})]
         counts += [sum(cell.kind == kind for cell in mine) for kind in kinds.values()]
-        swept = "; ".join(
-            f"{name} {_listed(points, name)}" for name in dict.fromkeys(n for p in points for n in p.extra)
-        )
-        rows.append([*row, swept, *map(str, counts), str(sum(cell.key in records for cell in mine))])
-    if not any(row[4] for row in rows):
-        columns.remove("swept")
-        rows = [[*row[:4], *row[5:]] for row in rows]
-    console().print(table_of(columns, rows, left=[*columns[:3], "swept"], title=info.title))
+        rows.append([*row, *map(str, counts), str(sum(cell.key in records for cell in mine))])
+    console().print(table_of(columns, rows, left=["experiment", *axes], title=info.title))
     todo = [cell for cell in job.chosen if cell.key not in records]
     echo(f"{len(todo)} of {len(job.chosen)} cells to train, {training_steps(todo):,} steps, in {store.root}")
     if following := job.following():
@@ -227,6 +220,8 @@ def show_status(store: Store) -> int:
         rows.append([experiment, *(str(sum(states[key] == column for key in mine)) for column in columns)])
     title = f"{info.title} ({store.root})"
     console().print(table_of(["experiment", *columns], rows, left=["experiment"], title=title))
+    if info.overrides:
+        echo(f"run again with: {info.command}")
     for name, why in info.missing.items():
         echo(f"not run: {name}: {why}")
     for name, why in damaged.items():

@@ -1,7 +1,7 @@
-"""The exceptions a user can act on. The command line prints them as one sentence and exits with 2.
+"""The exceptions a user can act on. The command line prints them, one sentence per mistake, and exits with 2.
 
 LossbenchError
-├── SuiteError          the suite file is invalid
+├── SuiteError          the suite file is invalid; `mistakes` has one sentence for each mistake
 ├── PluginError         a plugin is missing, ambiguous or invalid
 ├── DataError           a dataset is unknown, damaged or cannot be used as requested
 │   └── MissingDataError    its files are missing: experiments that do not need them can still run
@@ -21,7 +21,15 @@ class LossbenchError(Exception):
 
 
 class SuiteError(LossbenchError):
-    """The suite file is invalid."""
+    """The suite file is invalid: one sentence per mistake, each on its own line."""
+
+    def __init__(self, *mistakes: str) -> None:
+        super().__init__(*mistakes)
+        self.mistakes = mistakes
+
+    def __str__(self) -> str:
+        more = len(self.mistakes) - MOST_MISTAKES
+        return "\n".join([*self.mistakes[:MOST_MISTAKES], *([f"and {more} more"] if more > 0 else [])])
 
 
 class PluginError(LossbenchError):
@@ -48,6 +56,7 @@ class ClusterLostError(RunError):
     """Ray's head, or its daemon on this machine, is gone; Ray will end every process that was connected."""
 
 
+MOST_MISTAKES = 20  # of a suite that are shown
 MOST_ERROR, MOST_LINE, MOST_SHOWN = 20_000, 2_000, 300  # characters: in a record, in one of its lines, in a terminal
 
 
@@ -68,11 +77,16 @@ def last_line(error: str | None) -> str:
     return shortened((error or "").strip().rpartition("\n")[2], MOST_SHOWN)
 
 
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` may be a misspelling of."""
+    return next(iter(difflib.get_close_matches(word, sorted(set(known)), n=1, cutoff=0.5)), None)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of an error sentence: the closest of the known words, or all of them when none is close."""
     words = sorted(set(known))
-    if close := difflib.get_close_matches(word, words, n=1, cutoff=0.5):
-        return f"did you mean '{close[0]}'?"
+    if close := closest(word, words):
+        return f"did you mean '{close}'?"
     if not words:
         return "none are known"
     shown = ", ".join(words[:12]) + (", …" if len(words) > 12 else "")

@@ -5,11 +5,18 @@ Strict pydantic models; `suite.format` builds the whole file from them. Names of
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic.json_schema import SkipJsonSchema
 
-Task = Literal["classification", "verification"]
+from lossbench.core.errors import nearest
+from lossbench.core.labels import label, parse_label
+
+Task = Literal["classification", "verification", "retrieval"]
 
 # Upper bounds catch typing errors: no machine can do more than this.
 Positive = Annotated[int, Field(ge=1, le=10**9)]
@@ -17,6 +24,8 @@ Steps = Annotated[int, Field(ge=1, le=10**8)]
 Batch = Annotated[int, Field(ge=1, le=10**6)]
 Rate = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]  # a learning rate
 WeightDecay = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+Epochs = Annotated[float, Field(gt=0, le=10**6, allow_inf_nan=False)]
 NonNegative = Annotated[int, Field(ge=0, le=10**9)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Width = Positive | Literal["min"]
@@ -37,23 +46,148 @@ class NamedText(BaseModel):
         return dict(self.model_extra or {})
 
 
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Factor = Annotated[float, Field(gt=0, le=1)]
+
+
 class Decay(Text):
     """Multiply the learning rate by `factor` every `every` steps."""
 
-    factor: Annotated[float, Field(gt=0, le=1)]
+    factor: Factor
     every: Steps
+
+    def __str__(self) -> str:
+        return f"×{self.factor:g} every {self.every:,} steps"
+
+
+class Milestones(Text):
+    """Multiply the learning rate by `factor` at each of the steps `at`."""
+
+    factor: Factor
+    at: Annotated[list[Steps], Field(min_length=1)]
+
+    def __str__(self) -> str:
+        return f"×{self.factor:g} at {', '.join(map(str, self.at))}"
+
+
+class Annealing(Text):
+    """Let the learning rate fall to `end` · lr over the whole training, after the warm-up.
+
+    With p the share of these steps that is done, it is lr · (end + (1 − end) · f(p)), where f(p) is (1 + cos πp) / 2
+    for cosine, 1 − p for linear and (1 − p)^power for poly.
+    """
+
+    shape: Literal["cosine", "linear", "poly"]
+    end: Share = 0.0
+    power: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] | None = Field(None, description="of poly")
+
+    def __str__(self) -> str:
+        power = "" if self.power is None else f" ^{self.power:g}"
+        return f"{self.shape}{power}{f' to {self.end:g}' if self.end else ''}"
+
+
+SHAPES = ("constant", "cosine", "linear", "poly")
+POWER = 0.9  # of poly, as usual in segmentation
+
+
+def _decay_table(written: Any) -> Any:
+    """A decay in one form: a table, or None if the learning rate is constant."""
+    if isinstance(written, str) and written not in SHAPES:
+        raise ValueError(f"unknown decay '{written}'; {nearest(written, SHAPES)}")
+    if written == "constant":
+        return None
+    table = {"shape": written} if isinstance(written, str) else written
+    return {"power": POWER, **table} if isinstance(table, dict) and table.get("shape") == "poly" else table
+
+
+def _decay_form(written: Any) -> str:
+    """The form that is used, so that an error refers to this form only."""
+    keys = written if isinstance(written, dict) else vars(written) if isinstance(written, Text) else ()
+    return next((key for key in ("shape", "at") if key in keys), "every")
+
+
+DecayTable = Annotated[
+    Annotated[Decay, Tag("every")] | Annotated[Milestones, Tag("at")] | Annotated[Annealing, Tag("shape")],
+    Discriminator(_decay_form),
+]
+AnyDecay = Literal["constant", "cosine", "linear", "poly"] | Decay | Milestones | Annealing  # as it may be written
+DecayText = Annotated[DecayTable | None, BeforeValidator(_decay_table, json_schema_input_type=AnyDecay)]
+
+
+def _optimizer_label(written: Any) -> Any:
+    """An optimizer in one form: `name[option=value,…]`, the options sorted."""
+    if isinstance(written, str):
+        name, options = parse_label(written)
+    elif isinstance(written, dict) and isinstance(written.get("name"), str):
+        name, options = written["name"], {key: value for key, value in written.items() if key != "name"}
+    else:
+        raise ValueError("must be a name, or a table with a name")
+    text = label(name, dict(sorted(options.items())))
+    if parse_label(text) != (name, options):
+        raise ValueError(f"has options that cannot be written as a label, got '{text}'")
+    return text
+
+
+OptimizerText = Annotated[str, BeforeValidator(_optimizer_label, json_schema_input_type=str | NamedText)]
+# The keys that have been part of every cell's key from the beginning; the others only where they are not the default.
+FIRST_KEYS = ("steps", "batch", "lr", "momentum", "weight_decay", "decay", "evaluations")
 
 
 class Schedule(Text):
-    """How one cell is trained: SGD with momentum, `steps` batches, step decay."""
+    """The recipe: how one cell is trained."""
 
-    steps: Steps
+    steps: Steps = Field(0, description="optimizer steps; this or `epochs`")  # 0: the size of the data is not known yet
+    epochs: Epochs | None = Field(None, description="passes over the training examples, instead of `steps`")
     batch: Batch = 64
+    optimizer: OptimizerText = Field("sgd", description="sgd, or any of timm's; a table gives its options")
     lr: Rate = 0.01
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    momentum: Momentum = 0.9
     weight_decay: WeightDecay = 5e-4
-    decay: Decay | None = None
+    decay: DecayText = Field(None, description="how the learning rate falls; default: constant")
+    warmup: NonNegative = Field(0, description="steps over which the learning rate rises linearly to lr")
+    clip: Rate | None = Field(None, description="the largest norm of the gradient of all parameters")
+    loss_lr: Rate = Field(1.0, description="multiplies the learning rate of the loss's own parameters")
+    decay_norms: bool = Field(True, description="false: no weight decay on parameters with one dimension")
+    per_class: Batch | None = Field(None, description="balanced batches: so many examples of each of their classes")
     evaluations: NonNegative = Field(0, description="points of the learning curve that also score the test set")
+    # The version of timm, for its optimizers; filled in when a suite is read.
+    timm: SkipJsonSchema[str | None] = None
+
+    @property
+    def anneals(self) -> bool:
+        """Whether the learning rate at a step depends on the length of the training."""
+        return isinstance(self.decay, Annealing)
+
+    def over(self, examples: int | None) -> Schedule:
+        """The schedule with its `epochs` of so many training examples as steps; unchanged if it has steps itself."""
+        if self.epochs is None or not examples:
+            return self
+        # The exact product: in floats 1.1 epochs of 10 examples are more than 11.
+        steps = math.ceil(Fraction(str(self.epochs)) * examples / self.batch)
+        return self.model_copy(update={"steps": steps})
+
+    def changed(self, values: Mapping[str, Any]) -> Schedule:
+        """The schedule with other values of some keys, as plain data."""
+        if not values:
+            return self
+        return Schedule.model_validate({**self.model_dump(exclude_unset=True), **values})
+
+    def in_words(self, key: str) -> str:
+        """The value of a key as a report states it."""
+        value = getattr(self, key)
+        missing = "constant" if key == "decay" else "none"
+        return missing if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+    def recipe(self) -> dict[str, Any]:
+        """What a shared warm start takes from it, as plain data; its length only where the learning rate needs it."""
+        left = {"epochs", "evaluations", *(() if self.anneals else ("steps",))}
+        return self.model_dump(exclude=left)
+
+    def identity(self) -> dict[str, Any]:
+        """The part of it that decides a result, as plain data. Epochs are in it as steps."""
+        values = self.model_dump(exclude={"epochs"})
+        fields = Schedule.model_fields
+        return {key: value for key, value in values.items() if key in FIRST_KEYS or value != fields[key].default}
 
 
 class Timing(Text):
@@ -75,8 +209,21 @@ class Protocol(Text):
     steps: Positive | None = Field(None, description="optimizer steps, including those of a warm start")
     batch: Positive | None = None
     lr: Rate | None = None
-    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
+    momentum: Momentum | None = None
     weight_decay: WeightDecay | None = None
+    epochs: Epochs | None = Field(None, description="passes over the training examples, instead of `steps`")
+    optimizer: OptimizerText | None = Field(None, description="name[option=value], or a table; all options count")
+    decay: Annotated[
+        Literal["constant"] | DecayTable | None,
+        BeforeValidator(
+            lambda written: written if written == "constant" else _decay_table(written), json_schema_input_type=AnyDecay
+        ),
+    ] = Field(None, description="as in a schedule")
+    warmup: NonNegative | None = None
+    clip: Rate | None = None
+    loss_lr: Rate | None = None
+    decay_norms: bool | None = None
+    per_class: Batch | None = None
     augment: list[str] | None = None
     other: list[str] = Field(default=[], description="differences that no key can state, in words")
 

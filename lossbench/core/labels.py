@@ -50,14 +50,14 @@ def parse_label(text: str) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"'{part.strip()}' in '{text}' is not of the form option=value")
         if key in options:
             raise ValueError(f"option '{key}' is given twice in '{text}'")
-        options[key] = parse_value(value)
+        options[key] = plain_value(value)
     return name, options
 
 
-def parse_value(text: str) -> Any:
-    """A value as TOML writes it, or else the text itself; `(1 2 3)` is a list."""
+def plain_value(text: str) -> Any:
+    """A value that was written as TOML, or as plain text; `(a b)` is a list."""
     if text.startswith("(") and text.endswith(")"):
-        return [parse_value(item) for item in text[1:-1].split()]
+        return [plain_value(item) for item in text[1:-1].split()]
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

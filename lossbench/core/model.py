@@ -47,7 +47,7 @@ class Spec:
     """A plugin with all its options.
 
     `label` is its short form in suites and reports, `source` the hash of its code and files (for a dataset: the digest
-    of its arrays), `where` the key of the suite file that names it.
+    of its arrays), `where` the key of the suite file that names it, `size` the training examples of a dataset.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Spec:
     label: str
     source: str
     where: str = field(default="", compare=False)
+    size: int | None = field(default=None, compare=False)
 
     def matches(self, other: Spec) -> bool:
         """The same plugin with the same option values, however they were written."""
@@ -71,21 +72,22 @@ class Spec:
 
 @dataclass(frozen=True)
 class Warm:
-    """The shared first phase of an experiment's cells; `lr` where it is not that of the cell's schedule."""
+    """The shared first phase of an experiment's cells; `schedule` has the keys that differ from the cell's schedule."""
 
     loss: Spec
     steps: int
-    lr: float | None = None
+    schedule: Mapping[str, Any] = field(default_factory=dict)
 
     def identity(self) -> list[Any]:
-        return [self.loss.identity(), self.steps, *([] if self.lr is None else [self.lr])]
+        own = self.schedule["lr"] if self.schedule.keys() == {"lr"} else dict(self.schedule)
+        return [self.loss.identity(), self.steps, *([own] if self.schedule else [])]
 
 
 class Setting(NamedTuple):
-    """A loss with its options, and the learning rate to train it with."""
+    """A loss with its options, and the keys of the schedule that are changed for it."""
 
     loss: Spec
-    lr: float
+    schedule: Mapping[str, Any]
 
 
 LossAt = tuple[Point, str]  # a loss, by its label, at a point of the grid
@@ -201,9 +203,17 @@ class Budget:
     trials: int  # per loss
     seeds: int  # per trial
     validation: float  # share of the training images
-    lr: str  # its range as text; empty: not tuned
+    schedule: Mapping[str, str]  # the ranges of its keys that are tuned, as text
     ranges: Mapping[str, Mapping[str, str]]  # as text, by the label of the loss and the option
     experiments: Mapping[str, str]  # name of the experiment → name of its tuned counterpart
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Budget:
+        data = dict(data)
+        if "lr" in data:  # older plans: no other key of the schedule could be tuned
+            lr = data.pop("lr")
+            data["schedule"] = {"lr": lr} if lr else {}
+        return cls(**data)
 
 
 @dataclass(frozen=True)
@@ -223,6 +233,7 @@ class SuiteInfo:
     looks: Mapping[str, list[int]] = field(default_factory=dict)  # different numbers of seeds in earlier plans
     tuning: Budget | None = None
     note: str = ""  # the profile's note, shown first
+    overrides: list[str] = field(default_factory=list)  # key=value, as given with --set
 
     def to_json(self) -> dict[str, Any]:
         published = {
@@ -240,7 +251,7 @@ class SuiteInfo:
             for name, written in data["published"].items()
         }
         claims = tuple(_claim(claim) for claim in data["claims"])
-        tuning = Budget(**data["tuning"]) if data.get("tuning") else None
+        tuning = Budget.from_json(data["tuning"]) if data.get("tuning") else None
         return cls(**{**data, "claims": claims, "published": published, "tuning": tuning})
 
 
@@ -294,6 +305,7 @@ class Cell:
     axes: Mapping[str, Any] = field(default_factory=dict, compare=False)  # its point, without the experiment
     shows: tuple[str, ...] = field(default=(), compare=False)  # the axes that its title names besides C and M
     trial: int | None = None  # for a trial: its number, from 1
+    horizon: int | None = None  # for a warm start whose learning rate depends on it: the steps of both phases
     key: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -350,9 +362,22 @@ class Cell:
     def warm_cell(self) -> Cell:
         """The cell whose checkpoint this one starts from."""
         assert self.warm
-        lr = self.schedule.lr if self.warm.lr is None else self.warm.lr
-        schedule = self.schedule.model_copy(update={"steps": self.warm.steps, "evaluations": 0, "lr": lr})
-        return replace(self, kind="warm", losses=(self.warm.loss,), schedule=schedule, warm=None, timing=None, key="")
+        shared = self.schedule.changed(self.warm.schedule)
+        return replace(
+            self,
+            kind="warm",
+            losses=(self.warm.loss,),
+            schedule=shared.model_copy(update={"steps": self.warm.steps, "epochs": None, "evaluations": 0}),
+            warm=None,
+            timing=None,
+            horizon=self.warm.steps + shared.steps if shared.anneals else None,
+            key="",
+        )
+
+    @property
+    def total_steps(self) -> int:
+        """Steps from the start of the warm start to the end of training: the horizon of the learning rate."""
+        return self.horizon or self.schedule.steps + (self.warm.steps if self.warm else 0)
 
     def computed_key(self) -> str:
         """sha256 over the canonical form of everything that decides the result."""
@@ -366,11 +391,12 @@ class Cell:
             "classes": self.classes,
             "losses": [spec.identity() for spec in self.losses],
             "seed": self.seed,
-            "schedule": self.schedule.model_dump(),
+            "schedule": self.schedule.identity(),
             "warm": self.warm and self.warm.identity(),
             "timing": self.timing and self.timing.model_dump(),
             "threads": self.threads,
             "device": [self.device, self.autocast, self.channels_last],
+            **({} if self.horizon is None else {"horizon": self.horizon}),
         }
         canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()[:20]
@@ -383,15 +409,19 @@ class Cell:
             return fields | ({"where": spec.where} if where else {})
 
         def warmed(warm: Warm) -> dict[str, Any]:
-            return {"loss": plain(warm.loss), "steps": warm.steps} | ({} if warm.lr is None else {"lr": warm.lr})
+            changed = {"schedule": dict(warm.schedule)} if warm.schedule else {}
+            return {"loss": plain(warm.loss), "steps": warm.steps} | changed
 
-        return {name: getattr(self, name) for name in PLAIN} | {
+        horizon = {} if self.horizon is None else {"horizon": self.horizon}
+        return {
+            **{name: getattr(self, name) for name in PLAIN},
+            **horizon,
             "axes": dict(self.axes),
             "shows": list(self.shows),
             "dataset": plain(self.dataset),
             "backbone": plain(self.backbone),
             "losses": [plain(spec) for spec in self.losses],
-            "schedule": self.schedule.model_dump(),
+            "schedule": self.schedule.identity(),
             "warm": self.warm and warmed(self.warm),
             "timing": self.timing and self.timing.model_dump(),
         }
@@ -399,7 +429,9 @@ class Cell:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cell:
         data = {"trial": None, "axes": {}, "shows": (), **data}
-        warm = data["warm"]
+        warm = dict(data["warm"] or {})
+        if "lr" in warm:  # older files: no other key of the schedule could differ
+            warm["schedule"] = {"lr": warm.pop("lr")}
         if data["kind"] == "trial" and data["trial"] is None:  # older files: the label of the loss is `arcface trial 3`
             (loss,) = data["losses"]
             label, _, number = loss["label"].rpartition(" trial ")
@@ -412,8 +444,9 @@ class Cell:
             backbone=Spec(**data["backbone"]),
             losses=tuple(Spec(**spec) for spec in data["losses"]),
             schedule=Schedule.model_validate(data["schedule"]),
-            warm=warm and Warm(**{**warm, "loss": Spec(**warm["loss"])}),
+            warm=Warm(**{**warm, "loss": Spec(**warm["loss"])}) if warm else None,
             timing=data["timing"] and Timing.model_validate(data["timing"]),
+            horizon=data.get("horizon"),
         )
 
 
@@ -432,13 +465,15 @@ class Record:
     angles: Mapping[str, list[float | None]] = field(default_factory=dict)  # train, test: degrees by class
     geometry: Mapping[str, float | None] = field(default_factory=dict)  # the keys of GEOMETRY
     verification: Mapping[str, Any] = field(default_factory=dict)  # of `verification.Verification`, as JSON
+    counts: Mapping[str, int] = field(default_factory=dict)  # what the task tested and left out; empty: every example
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # measured on the test set, by name
     curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds per step, by loss
     features: Mapping[str, Any] | None = None  # at width 2: some test features, their labels, the class weights
     timing: Mapping[str, Any] = field(default_factory=dict)  # timing cells: phases by loss, rounds that were disturbed
     # collapsed: predicts one class; resumed: its seconds are those of several processes; restarted: trained from the
-    # beginning because its saved state was damaged; cold classifier: its warm start had no class weights for its loss.
+    # beginning because its saved state was damaged; cold classifier: its warm start had no class weights for its loss;
+    # small classes: balanced batches repeat examples of a class that has fewer than `per_class`.
     flags: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     digest: str | None = None  # sha256 of the trained parameters: equal digests, equal training
@@ -466,7 +501,7 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
-        data = {"cause": None, "metrics": {}, **data}  # older records have none
+        data = {"cause": None, "counts": {}, "metrics": {}, **data}  # older records have none
         results = {name.name: data[name.name] for name in fields(cls) if name.name != "cell"}
         results |= {"curve": tuple(data["curve"]), "flags": tuple(data["flags"])}
         return cls(cell=Cell.from_json(data["plan"]), **results)

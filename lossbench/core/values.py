@@ -15,7 +15,12 @@ UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, lone su
 
 def flaw(value: Any) -> tuple[list[Any], str] | None:
     """The first invalid part of `value`: its path inside the value, and what is wrong with it."""
-    return next(_flaws(value, [], prose=False), None)
+    return next(flaws(value), None)
+
+
+def flaws(value: Any) -> Iterator[tuple[list[Any], str]]:
+    """All invalid parts of `value`."""
+    return _flaws(value, [], prose=False)
 
 
 def _flaws(value: Any, path: list[Any], *, prose: bool) -> Iterator[tuple[list[Any], str]]:

@@ -18,7 +18,7 @@ from typing import Any
 from lossbench.core.errors import DataError, LossbenchError, MissingDataError
 from lossbench.data import apart, cache, contract
 from lossbench.data import subsets as view
-from lossbench.data.dataset import Dataset, Images, Split
+from lossbench.data.dataset import UNSEEN, Dataset, Images, Split
 from lossbench.plugins.registry import SHARED_DATASET_OPTIONS, Plugin, Registry
 
 __all__ = ["Dataset", "Images", "Split", "count_classes", "data_folder", "is_available", "load_dataset"]
@@ -44,7 +44,9 @@ def load_dataset(
 
     Every dataset takes `train` (a stratified subset of that many images, drawn by `seed`) or `per_class` (that many of
     each class), `classes` (the first k, or those listed), `validation` (hold out this share of the training images and
-    test on it instead of the test set), `size` (pixels), `gray`, and `augment` ("flip", "crop": for training batches).
+    test on it instead of the test set), `holdout` (hold out this share, of what `validation` leaves, for a
+    metric that is fitted to images that were not trained on), `size` (pixels), `gray`, and `augment` ("flip", "crop":
+    for training batches).
     """
     registry = registry or Registry()
     plugin = registry.find("dataset", name)
@@ -62,6 +64,8 @@ def load_dataset(
         dataset = view.only_classes(dataset, shared["classes"])
     if shared["validation"] is not None:
         dataset = view.held_out(dataset, shared["validation"])
+    if shared.get("holdout") is not None:
+        dataset = view.with_holdout(dataset, shared["holdout"])
     per_class = shared.get("per_class")  # glyphs has an option of its own by this name
     if shared["train"] is not None and per_class is not None:
         raise DataError("give either train or per_class, not both")
@@ -86,7 +90,7 @@ def count_classes(name: str, options: dict[str, Any], registry: Registry, data: 
                 raise
     chosen = len(view.chosen_classes(available, form.shared.get("classes")))
     share = form.shared.get("validation")
-    return chosen if share is None or form.own.get("task") != "verification" else view.learned_classes(chosen, share)
+    return chosen if share is None or form.own.get("task") not in UNSEEN else view.learned_classes(chosen, share)
 
 
 def is_available(name: str, options: dict[str, Any], registry: Registry, data: Path | None = None) -> bool:

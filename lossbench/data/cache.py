@@ -65,7 +65,8 @@ def opened(folder: Path) -> Dataset | None:
     except (OSError, ValueError, KeyError):  # missing or damaged: it is prepared again
         return None
     tested = tuple(meta["tested"]) if meta["tested"] is not None else None
-    return Dataset(train, test, meta["classes"], **extra, tested=tested, version=meta["version"])
+    unseen = meta.get("unseen", "pairs" in extra)  # older ones do not say
+    return Dataset(train, test, meta["classes"], **extra, tested=tested, unseen=unseen, version=meta["version"])
 
 
 def classes_of(folder: Path) -> int | None:
@@ -100,7 +101,8 @@ def prepare(dataset: Dataset, folder: Path, *, size: int | None, gray: bool, pro
                 if array is not None:
                     _save(staging / f"{name}.npy", array, digest)
             version = digest.hexdigest()[:16]
-            meta = {"classes": dataset.classes, "tested": dataset.tested, "version": version, "sources": states}
+            plain = {name: getattr(dataset, name) for name in ("classes", "tested", "unseen")}
+            meta = {**plain, "version": version, "sources": states}
             (staging / "meta.json").write_text(json.dumps(meta, indent=1))
             _remove_older(folder, staging.with_name(f"{staging.name}-old"))
     except OSError as error:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lossbench.core.errors import DataError, LossbenchError
-from lossbench.data.dataset import Dataset, Images, Split
+from lossbench.data.dataset import UNSEEN, Dataset, Images, Split
+from lossbench.data.pairs import unretrievable
 from lossbench.data.readers.images import Pictures
 
 IMAGES = "images must be uint8 of shape N×H×W×C"
@@ -38,19 +39,22 @@ def checked(returned: Any, origin: Path, task: str | None) -> Dataset:
     classes = counted(returned, origin)
     dataset: Dataset = returned
     try:
-        held_out = dataset.pairs is not None and task != "classification"  # then test labels are of unseen classes
+        unseen = task in UNSEEN or (dataset.pairs is not None and task != "classification")
         train = _split("train", dataset.train, origin, classes)
-        test = _split("test", dataset.test, origin, None if held_out else classes)
+        test = _split("test", dataset.test, origin, None if unseen else classes)
         _check_every_class(train.labels, classes)
         if task == "verification" and dataset.pairs is None:
             raise ValueError("no pairs, but the task is verification; give Dataset its pairs and folds")
+        if task == "retrieval" and (why := unretrievable(test.labels)):
+            raise ValueError(why)
         pairs, folds, tested = _pairs(dataset, len(test))
         sources: Any = dataset.sources
         if not isinstance(sources, list | tuple) or not all(isinstance(path, Path) for path in sources):
             raise ValueError(f"sources = {sources!r}; it must be a tuple of pathlib.Path")
     except ValueError as error:
         raise _refused(origin, str(error)) from error
-    return replace(dataset, train=train, test=test, classes=classes, pairs=pairs, folds=folds, tested=tested)
+    dataset = replace(dataset, train=train, test=test, classes=classes, unseen=unseen)
+    return replace(dataset, pairs=pairs, folds=folds, tested=tested)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lossbench.core.errors import MissingDataError
 
-Task = Literal["classification", "verification"]
+UNSEEN = ("verification", "retrieval")  # the tasks whose test classes are not trained on
 
 
 class Images(Protocol):
@@ -73,7 +73,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Two splits; labels run from 0 to classes − 1. In verification the test labels name unseen classes."""
+    """Two splits; labels run from 0 to classes − 1. In verification and retrieval test labels name unseen classes."""
 
     train: Split
     test: Split
@@ -81,6 +81,8 @@ class Dataset:
     pairs: NDArray[np.int64] | None = None  # P×3 over test.images: image a, image b, same?
     folds: NDArray[np.int64] | None = None  # P: the fold of each pair
     tested: tuple[int, ...] | None = None  # the folds to test; None: all
+    held_out: Split | None = None  # training images that nothing trains or tests on: metrics may fit to them
+    unseen: bool = False  # the test classes are not those that are trained on; set from the plugin's option `task`
     augment: tuple[str, ...] = ()  # of training batches
     sources: tuple[Path, ...] = ()  # files or folders it was read from: if they change, it is prepared again
     version: str = ""  # a digest of all arrays, set by the cache

@@ -1,4 +1,4 @@
-"""Pairs for verification: LFW's official list, and fixed random pairs for other datasets."""
+"""What is tested of unseen classes: LFW's pairs, fixed random pairs of other datasets, and queries of a retrieval."""
 
 from __future__ import annotations
 
@@ -39,6 +39,15 @@ def drawn_pairs(labels: NDArray[np.int64], per_fold: int, seed: int = 0) -> tupl
             one, other = rng.choice(len(members), 2, replace=False)
             pairs.append((rng.choice(members[one]), rng.choice(members[other]), 0))
     return np.asarray(pairs, dtype=np.int64), np.repeat(np.arange(FOLDS), per_fold)
+
+
+def unretrievable(labels: NDArray[np.int64]) -> str:
+    """Why images with these labels cannot be retrieved; empty if they can."""
+    sizes = np.unique(labels, return_counts=True)[1]
+    if len(sizes) > 1 and sizes.max() > 1:
+        return ""
+    most = sizes.max(initial=0)
+    return f"{len(sizes)} unseen classes of at most {most} images; retrieval needs two, one of them with two images"
 
 
 def read_pairs(path: Path) -> tuple[list[tuple[str, int, str, int]], NDArray[np.int64]]:

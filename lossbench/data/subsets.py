@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lossbench.core.errors import DataError
 from lossbench.core.streams import derive
 from lossbench.data.dataset import Dataset, Split
-from lossbench.data.pairs import drawn_pairs
+from lossbench.data.pairs import drawn_pairs, unretrievable
 
 VALIDATION_PAIRS = 200  # per fold
 
@@ -37,7 +37,7 @@ def only_classes(dataset: Dataset, classes: int | list[int]) -> Dataset:
     def keep(split: Split) -> Split:
         return split.take(np.flatnonzero(np.isin(split.labels, chosen))).relabelled(new_label)
 
-    test = dataset.test if dataset.pairs is not None else keep(dataset.test)
+    test = dataset.test if dataset.unseen else keep(dataset.test)
     return replace(dataset, train=keep(dataset.train), test=test, classes=len(chosen))
 
 
@@ -63,31 +63,53 @@ def balanced(dataset: Dataset, per_class: int, seed: int) -> Split:
 def held_out(dataset: Dataset, share: float) -> Dataset:
     """Hold out a share of the training images, always the same, and test on it instead of the test set.
 
-    Classification: that share of every class. Verification: that share of the classes, with pairs drawn from them.
+    Classification: that share of every class. Verification and retrieval: that share of the classes; for verification
+    with pairs drawn from them.
     """
     if not 0 < share < 1:
         raise DataError(f"validation must be a share of the training images between 0 and 1, got {share:g}")
     split = dataset.train
-    if dataset.pairs is None:
-        size = round(share * len(split))
-        if not dataset.classes <= size <= len(split) - dataset.classes:
-            raise DataError(f"validation = {share:g} of {len(split)} images leaves a class without one")
-        chosen = _drawn(split.labels, dataset.classes, size, derive(0, "validation"))
-        rest = np.setdiff1d(np.arange(len(split)), chosen)
-        return replace(dataset, train=split.take(rest), test=split.take(chosen))
+    if not dataset.unseen:
+        train, test = _parted(dataset, share, "validation")
+        return replace(dataset, train=train, test=test)
     classes = learned_classes(dataset.classes, share)
     order = np.random.default_rng(derive(0, "validation")).permutation(dataset.classes)
     new_label = np.empty(dataset.classes, dtype=np.int64)
     new_label[order] = np.arange(dataset.classes)
     labels = new_label[split.labels]
     test = split.take(np.flatnonzero(labels >= classes)).relabelled(new_label)
-    pairs, folds = drawn_pairs(test.labels, VALIDATION_PAIRS)
+    if dataset.pairs is not None:
+        pairs, folds = drawn_pairs(test.labels, VALIDATION_PAIRS)
+    elif why := unretrievable(test.labels):
+        raise DataError(f"validation = {share:g} of {dataset.classes} classes leaves {why}")
+    else:
+        pairs, folds = None, None
     train = split.take(np.flatnonzero(labels < classes)).relabelled(new_label)
     return replace(dataset, train=train, test=test, classes=classes, pairs=pairs, folds=folds, tested=None)
 
 
+def with_holdout(dataset: Dataset, share: float) -> Dataset:
+    """Take a share of every class out of the training images, always the same, for metrics that fit to such images."""
+    if not 0 < share < 1:
+        raise DataError(f"holdout must be a share of the training images between 0 and 1, got {share:g}")
+    if dataset.pairs is not None:
+        raise DataError("holdout is for classification: no metric of other tasks uses images that were held out")
+    train, held_out = _parted(dataset, share, "holdout")
+    return replace(dataset, train=train, held_out=held_out)
+
+
+def _parted(dataset: Dataset, share: float, name: str) -> tuple[Split, Split]:
+    """The training images without a share of every class, and that share; `name` is the option that asks for it."""
+    split = dataset.train
+    size = round(share * len(split))
+    if not dataset.classes <= size <= len(split) - dataset.classes:
+        raise DataError(f"{name} = {share:g} of {len(split)} images leaves a class without one")
+    chosen = _drawn(split.labels, dataset.classes, size, derive(0, name))
+    return split.take(np.setdiff1d(np.arange(len(split)), chosen)), split.take(chosen)
+
+
 def learned_classes(classes: int, share: float) -> int:
-    """The number of classes to learn when a share of them is held out for verification."""
+    """The number of classes to learn when a share of them is held out to test."""
     return max(2, classes - round(share * classes))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,7 +93,10 @@ class Local(Engine):
     def _enforce(self, limit: int) -> None:
         """Kill cells that hold too much memory."""
         for process in self._running.values():
-            if process.pid and not process.failure and (held := memory_below(process.pid)) > limit:
+            if not process.pid or process.failure or memory_below(process.pid) <= limit:
+                continue
+            time.sleep(MEMORY_POLL_SECONDS / 2)  # a process that is being started has its parent's memory until then
+            if (held := memory_below(process.pid)) > limit:
                 why = f"killed at {held:,} bytes of memory; --memory allows {limit:,}"
                 process.failure = Record(process.cell, "oom", why, "environment")
                 end_tree(process.pid)

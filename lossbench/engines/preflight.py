@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from lossbench.core.errors import PluginError
+from lossbench.core.format import Schedule
 from lossbench.core.model import Cell, Spec
 from lossbench.data import load_dataset
 from lossbench.data.dataset import Dataset
@@ -25,6 +26,7 @@ from lossbench.plugins.registry import Kind, Registry
 from lossbench.training import measure
 from lossbench.training.batches import Batches, as_input
 from lossbench.training.evaluation import features_of
+from lossbench.training.recipe import optimizer_of
 from lossbench.training.state import build
 
 PROBE_STEPS = 5
@@ -45,11 +47,9 @@ def preflight(
     problems: dict[str, None] = {}
     results: dict[tuple[Any, ...], Any] = {}
 
-    def tried(kind: Kind, spec: Spec, sizes: tuple[Any, ...], attempt: Callable[[], Any]) -> Any:
-        """What `attempt` returns, made once for each plugin and sizes; None and a problem if it fails."""
-        key = (kind, spec.meaning(), *sizes)
+    def tried(name: str, key: tuple[Any, ...], attempt: Callable[[], Any]) -> Any:
+        """What `attempt` returns, made once for each key; None and a problem if it fails."""
         if key not in results:
-            name = f"{spec.where}: {kind} '{spec.label}'"
             begin(name)
             results[key] = None
             try:
@@ -59,14 +59,20 @@ def preflight(
                 problems[f"{name}: {error}" if known else f"{name}: {type(error).__name__}: {error}"] = None
         return results[key]
 
+    def plugin(kind: Kind, spec: Spec, sizes: tuple[Any, ...], attempt: Callable[[], Any]) -> Any:
+        return tried(f"{spec.where}: {kind} '{spec.label}'", (kind, spec.meaning(), *sizes), attempt)
+
     for cell in cells:
+        optimizer = cell.schedule.optimizer
+        place = f"experiment.{cell.experiment}.schedule.optimizer: '{optimizer}'"
+        tried(place, ("optimizer", optimizer), partial(_try_optimizer, cell.schedule))
         load = partial(load_dataset, cell.dataset.name, data=data, registry=registry, **cell.dataset.options)
-        dataset = tried("dataset", cell.dataset, (cell.classes,), load)
+        dataset = plugin("dataset", cell.dataset, (cell.classes,), load)
         if dataset is not None:
             sizes = (cell.width, cell.dataset.meaning(), cell.classes)
-            tried("backbone", cell.backbone, sizes, partial(_try_backbone, cell, registry, dataset))
+            plugin("backbone", cell.backbone, sizes, partial(_try_backbone, cell, registry, dataset))
         for spec in [*cell.losses, *([cell.warm.loss] if cell.warm else [])]:
-            tried("loss", spec, (cell.width, cell.classes), partial(_try_loss, spec, cell, registry, needed or {}))
+            plugin("loss", spec, (cell.width, cell.classes), partial(_try_loss, spec, cell, registry, needed or {}))
     return list(problems)
 
 
@@ -76,6 +82,13 @@ def _try_backbone(cell: Cell, registry: Registry, dataset: Dataset) -> None:
     shape = tuple(backbone(as_input(dataset.train.gather(np.arange(2)))).shape)
     if shape != (2, cell.width):
         raise ValueError(f"returns features of shape {shape} for two images, expected (2, {cell.width})")
+
+
+def _try_optimizer(schedule: Schedule) -> None:
+    modules = [torch.nn.Linear(2, 2) for _ in range(2)]
+    optimizer = optimizer_of(schedule, *modules)
+    sum(module(torch.ones(2, 2)).sum() for module in modules).backward()
+    optimizer.step()
 
 
 def _try_loss(spec: Spec, cell: Cell, registry: Registry, needed: Mapping[str, str]) -> None:
@@ -108,7 +121,7 @@ def probe(cells: list[Cell], registry: Registry, data: Path, begin: Begin) -> li
         if cell.device not in meters:
             meters[cell.device] = measure.PeakMemory(cell.device)
         state = build(cell, cell.loss, registry, dataset.in_shape)
-        batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
+        batches = Batches.of(cell, dataset)
         state.train()
         state.update(*batches.at(0))
         measure.synchronise(cell.device)

@@ -78,6 +78,9 @@ def _preload(modules: list[str], say: Callable[..., None]) -> None:
         say(importing=module)
         with contextlib.suppress(Exception, SystemExit):  # the cell that needs it fails with the error in its own log
             importlib.import_module(module)
+    if worker := sys.modules.get("lossbench.engines.worker"):
+        with contextlib.suppress(Exception):  # another plugin may claim the name: the plan says so
+            worker.warm_up()
     gc.collect()
     gc.freeze()  # keeps the children's garbage collectors off the shared pages
 

@@ -22,7 +22,7 @@ from typing import Any
 from lossbench.core import guard
 from lossbench.core.errors import LossbenchError, RunError
 from lossbench.core.model import Cell, Spec
-from lossbench.plugins.registry import Plugin, Registry
+from lossbench.plugins.registry import Registry
 
 # Everything a cell imports lazily, so that a fork costs milliseconds: torch's optimizer pulls in the last three.
 PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.config", "lossbench.engines.worker")
@@ -48,8 +48,8 @@ Event = dict[str, Any]
 class Server:
     """One running fork server. Puts its news into `events`, and {"id": None, "server": self} when it has died."""
 
-    def __init__(self, libraries: Mapping[str, Plugin], events: queue.Queue[Event]) -> None:
-        self._libraries = libraries  # module → the plugin that imports it
+    def __init__(self, libraries: Mapping[str, str], events: queue.Queue[Event]) -> None:
+        self._libraries = libraries  # module → what imports it, such as the path of a plugin
         self._importing: tuple[str, float] | None = ("", time.monotonic())
         arguments = ["-m", "lossbench.engines.server", *PRELOAD, *libraries]
         self._process, self._lifeline = guard.started(arguments, FIXED, stderr=subprocess.DEVNULL)
@@ -90,8 +90,8 @@ class Server:
         return LossbenchError(self._fault(self._importing[0], f"ended the process ({guard.how_it_ended(code)})"))
 
     def _fault(self, module: str, what: str) -> str:
-        if plugin := self._libraries.get(module):
-            return f"{plugin.path}: importing '{module}' {what}"
+        if origin := self._libraries.get(module):
+            return f"{origin}: importing '{module}' {what}"
         return f"the process that starts cells could not import '{module}': it {what}; try `python -c 'import torch'`"
 
     def submit(self, name: str, log: Path, job: dict[str, Any]) -> None:
@@ -130,12 +130,13 @@ class Servers:
             self._running[kind] = Server(imports, self._events)
         return self._running[kind]
 
-    def _imports(self, cell: Cell) -> dict[str, Plugin]:
-        """The library modules that the cell's plugins import. Its data is prepared: that plugin does not run."""
+    def _imports(self, cell: Cell) -> dict[str, str]:
+        """The library modules that a cell imports, and for what. Its data is prepared: that plugin does not run."""
         plugins = [self.registry.find("backbone", cell.backbone.name)]
         plugins += [self.registry.find("loss", spec.name) for spec in cell.losses]
-        return {
-            module: plugin
+        optimizer = {"timm.optim": f"optimizer '{cell.schedule.optimizer}'"} if cell.schedule.timm else {}
+        return optimizer | {
+            module: str(plugin.path)
             for plugin in plugins
             for module in plugin.footprint.modules
             if module.partition(".")[0] not in LOADED

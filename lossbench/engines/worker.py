@@ -27,6 +27,11 @@ from lossbench.training.checkpoints import Checkpointer
 ASIDE: dict[str, Callable[..., Any]] = {"preflight": preflight, "probe": probe}
 
 
+def warm_up() -> None:
+    """Read what every cell reads, once and before the fork: the sources of lossbench that datasets import."""
+    _ = Registry().find("dataset", "digits").footprint
+
+
 def work(job: dict[str, Any]) -> int:
     """Do one job; the exit code of its process."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names may be no Unicode

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lossbench.metrics._outputs import Outputs
+    from lossbench.metrics._search import Identified, Retrieved
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single answer to ==
@@ -21,11 +25,21 @@ class Evaluation:
     features: Tensor  # N×M, on the device of the network
     weights: Tensor | None  # C×M, the class weights of the loss, where it has them
     known: bool = True  # the labels are those of the classes that it was trained on
-    correct: NDArray[np.bool_] | None = None  # of the test set: one bit per example, or per tested pair
+    correct: NDArray[np.bool_] | None = None  # of the test set: one bit per example, tested pair, or query
     predicted: NDArray[np.int64] | None = None  # of a classification: the class of each test example
     scores: NDArray[np.float64] | None = None  # of a verification: the cosine of each tested pair
     same: NDArray[np.bool_] | None = None  # whether the two images of each tested pair are of one class
-    train: Evaluation | None = None  # of training images, at most `training.evaluation.TRAIN_SAMPLE`
+    outputs: Outputs | None = None  # of a classification: its logits without margin, and what they say of each example
+    retrieved: Retrieved | None = None  # of a retrieval: the results of its queries
+    identified: Identified | None = None  # of a verification: the results of identification, where it is possible
+    counts: Mapping[str, int] = field(default_factory=dict)  # how many of what the task tested, and left out
+    train: Evaluation | None = None  # of training images, at most `training.evaluation.SAMPLE`
+    held_out: Evaluation | None = None  # of training images that were not trained on, where a dataset holds some out
+
+    @property
+    def logits(self) -> Tensor | None:
+        """All logits (N×C), computed when a metric asks for them; those of many classes may not fit into memory."""
+        return None if self.outputs is None else self.outputs.logits(slice(None))
 
     @cached_property
     def angles(self) -> list[float | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lossbench.metrics import Evaluation, _angles
 
-UNIT, BETTER, TASKS = "degrees", "lower", ("classification", "verification")
+UNIT, BETTER, TASKS = "degrees", "lower", ("classification", "verification", "retrieval")
 COMPARED = False
 NEEDS_CLASS_WEIGHTS = True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lossbench.metrics import Evaluation
 
-UNIT, BETTER, TASKS = "", "higher", ("classification", "verification")
+UNIT, BETTER, TASKS = "", "higher", ("classification", "verification", "retrieval")
 COLUMN = "norm_test"
 COMPARED = False
 

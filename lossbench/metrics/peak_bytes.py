@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-UNIT, BETTER, TASKS = "bytes", "lower", ("classification", "verification")
+UNIT, BETTER, TASKS = "bytes", "lower", ("classification", "verification", "retrieval")
 FROM = "record"
 COLUMN = "bytes_peak"
 COMPARED = False

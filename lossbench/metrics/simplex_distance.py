@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lossbench.metrics import Evaluation, _angles
 
-UNIT, BETTER, TASKS = "", "lower", ("classification", "verification")
+UNIT, BETTER, TASKS = "", "lower", ("classification", "verification", "retrieval")
 COMPARED = False
 NEEDS_CLASS_WEIGHTS = True
 

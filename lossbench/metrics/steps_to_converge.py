@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-UNIT, BETTER, TASKS = "steps", "lower", ("classification", "verification")
+UNIT, BETTER, TASKS = "steps", "lower", ("classification", "verification", "retrieval")
 FROM = "record"
 COMPARED = False
 CONVERGED = 0.9

@@ -23,8 +23,13 @@ STEP = 200.0  # one pair of the half that are of one kind
 
 def measure(test: Evaluation, *, far: float) -> float:
     assert test.scores is not None and test.same is not None
-    _, false_accepts, true_accepts = operating_points(*labelled(test.scores, test.same))
-    return 100 * _share(true_accepts, _place(false_accepts, far)[0])
+    return 100 * at(test.scores, test.same, far)
+
+
+def at(scores: ArrayLike, same: ArrayLike, far: float) -> float:
+    """The largest share of positives that is accepted with no more than `far` of the negatives."""
+    _, false_accepts, true_accepts = operating_points(*labelled(scores, same))
+    return _share(true_accepts, _place(false_accepts, far)[0])
 
 
 @dataclass(frozen=True)

@@ -63,16 +63,18 @@ def _trial_cells(experiment: Experiment) -> Iterator[Cell]:
 def _setting(experiment: Experiment, cell: Cell, loss: Spec) -> Setting | None:
     """The settings of a loss at a point: its defaults or, in a tuned experiment, those that the trials chose."""
     if experiment.settings is None:
-        return Setting(loss, cell.schedule.lr)
+        return Setting(loss, {})
     return experiment.settings.get((cell.point.of(experiment.tunes), loss.label))
 
 
 def _with(cell: Cell, setting: Setting) -> Cell:
-    """The cell with another loss and learning rate; its warm start, which all losses share, keeps its own rate."""
-    if setting.lr == cell.schedule.lr:
+    """The cell with another loss and schedule; its warm start, which all losses share, keeps its own schedule."""
+    if not setting.schedule:
         return replace(cell, losses=(setting.loss,), key="")
-    warm = cell.warm and replace(cell.warm, lr=cell.schedule.lr)
-    schedule = cell.schedule.model_copy(update={"lr": setting.lr})
+    schedule = cell.schedule.changed(setting.schedule).over(cell.dataset.size)
+    own, ours = cell.schedule.recipe(), schedule.model_dump()
+    differs = {name: value for name, value in own.items() if value != ours[name]}
+    warm = cell.warm and replace(cell.warm, schedule=differs)
     return replace(cell, losses=(setting.loss,), schedule=schedule, warm=warm, key="")
 
 
@@ -96,7 +98,7 @@ def _grid(experiment: Experiment, seed: int, datasets: Sequence[DataAt]) -> Iter
             classes=datasets[data].classes,
             losses=experiment.losses[:1],
             seed=seed,
-            schedule=schedule,
+            schedule=schedule.over(datasets[data].dataset.size),
             warm=experiment.warm,
             timing=None,
             threads=experiment.threads,

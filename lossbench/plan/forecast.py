@@ -25,7 +25,7 @@ def kind_of(cell: Cell) -> str:
     """What decides the cost of a step; losses are left out, as they differ by a few percent."""
     return (
         f"{cell.dataset.label} {cell.classes} {cell.backbone.label} {cell.width} {cell.schedule.batch} "
-        f"{cell.threads} {cell.device} {cell.autocast}"
+        f"{cell.schedule.optimizer} {cell.threads} {cell.device} {cell.autocast}"
     )
 
 

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from lossbench.core import gpus
 from lossbench.core.errors import DataError, MissingDataError, SuiteError
-from lossbench.core.model import Cell, DataAt, Spec, Suite
+from lossbench.core.model import Cell, DataAt, Experiment, Spec, Suite
 from lossbench.data import data_folder, load_dataset
 from lossbench.data.download.supply import Download, Supply
 from lossbench.plan import choose
 from lossbench.plan.cells import plan, training_steps, unique
 from lossbench.plan.selection import Selection, parse_shard, select, shard
 from lossbench.plugins.registry import Registry
-from lossbench.suite.reading import NO_PROFILE, check_profile, read_profiles
+from lossbench.suite.overrides import parse_set
+from lossbench.suite.reading import check_profile, read_profiles, to_run
+from lossbench.suite.recipe import lengths
 from lossbench.suite.settings import tuned, tuned_experiments
 from lossbench.suite.source import Source, SuiteLike, open_suite
 
@@ -71,7 +73,9 @@ class Job:
         return [cell for cell in cells if cell.kind == "train" and cell.title not in known]
 
     def shorter_profiles(self) -> list[str]:
-        """The profiles that train fewer steps than this job, shortest first."""
+        """The profiles that train fewer steps than this job, shortest first; unknown for a suite with overrides."""
+        if self.suite.info.overrides:
+            return []
         steps = {name: training_steps(unique(plan(suite))) for name, suite in self.profiles.items() if name}
         ours = training_steps(self.chosen)
         return sorted((name for name in steps if steps[name] < ours), key=steps.__getitem__)
@@ -132,6 +136,8 @@ def _profiles(source: Source, selection: Selection, supply: Supply) -> Profiles:
         lambda spec: supply.count_classes(spec.name, spec.options),
         argument=source.argument,
         plugins=[os.fspath(folder) for folder in selection.plugins],
+        profile=selection.profile,
+        overrides=parse_set(selection.set),
     )
 
 
@@ -141,7 +147,7 @@ def _at_profile(
     """The suite at the profile that was given, or else at the first one of its `auto` that can run here."""
     names = profiles[None].auto
     if selection.profile is not None or not names:
-        profile = None if selection.profile == NO_PROFILE else selection.profile
+        [profile] = to_run(selection.profile, names)
         check_profile(profile, source.name, profiles)
         return None, profiles[profile]
     if selection.shard:
@@ -217,17 +223,18 @@ def with_data(
     examples: dict[str, int] = {}
 
     def pinned(datasets: tuple[DataAt, ...]) -> tuple[DataAt, ...]:
-        return tuple(data._replace(dataset=replace(data.dataset, source=version(data.dataset))) for data in datasets)
+        return tuple(data._replace(dataset=found(data.dataset)) for data in datasets)
 
-    def version(dataset: Spec) -> str:
+    def found(dataset: Spec) -> Spec:
         try:
-            found = load_dataset(dataset.name, data=folder, registry=registry, progress=progress, **dataset.options)
+            loaded = load_dataset(dataset.name, data=folder, registry=registry, progress=progress, **dataset.options)
         except MissingDataError:
             raise
         except DataError as error:
             raise SuiteError(f"{dataset.where}: {error}") from error
-        examples.setdefault(dataset.label, len(found.train))  # a trial has fewer under the same label
-        return found.version
+        size = len(loaded.train)
+        examples.setdefault(dataset.label, size)  # a trial has fewer under the same label
+        return replace(dataset, source=loaded.version, size=size)
 
     here, missing = [], {}
     for experiment in suite.experiments:
@@ -236,6 +243,7 @@ def with_data(
             if trials:
                 trials = replace(trials, datasets=pinned(trials.datasets))
             here.append(replace(experiment, datasets=datasets, trials=trials))
+            _check_lengths(here[-1])
         except MissingDataError as error:
             if experiment.name in coming:
                 here.append(experiment)
@@ -246,6 +254,19 @@ def with_data(
     if not here:
         raise DataError(next(iter(missing.values())).replace(DATA, str(folder)))
     return replace(suite, info=replace(suite.info, missing=missing, examples=examples), experiments=tuple(here))
+
+
+def _check_lengths(experiment: Experiment) -> None:
+    """Refuse epochs that come to too many or too few steps."""
+    warm, trials = experiment.warm.steps if experiment.warm else 0, experiment.trials
+    schedules = [schedule for schedule, _ in experiment.schedules if schedule.epochs]
+    if trials:
+        changes = [setting.schedule for mine in trials.settings.values() for setting in mine]
+        schedules += [schedule.changed(change) for schedule in schedules for change in changes if "batch" in change]
+    for data in (*experiment.datasets, *(trials.datasets if trials else ())):
+        for schedule in schedules:
+            for key, problem in lengths(schedule.over(data.dataset.size), warm):
+                raise SuiteError(f"experiment.{experiment.name}.schedule.{'.'.join(key)}: {problem}")
 
 
 def _shard(cells: list[Cell], written: str | None, suite: Suite, source: Source) -> list[Cell]:

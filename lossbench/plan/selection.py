@@ -11,6 +11,7 @@ from lossbench.core.errors import SuiteError, nearest
 from lossbench.core.labels import parse_label
 from lossbench.core.model import SCORED, Cell, Spec
 from lossbench.plugins.registry import Registry
+from lossbench.suite.overrides import SetLike
 from lossbench.suite.reading import resolve
 
 
@@ -29,6 +30,7 @@ class Selection:
     at: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values of axes, such as {"steps": [300]}
     shard: str | None = None  # "I/N"
     fetch: bool = True  # download missing datasets
+    set: SetLike = ()  # keys of the suite, {"schedule.steps": 100} or ["schedule.steps=100"]; they override the profile
 
     def has_dataset(self, dataset: Spec) -> bool:
         return _named(dataset, self.datasets)

@@ -123,6 +123,7 @@ class _Search:
     libraries: dict[str, str] = field(default_factory=dict)
     modules: dict[str, None] = field(default_factory=dict)
     files: dict[Path, None] = field(default_factory=dict)
+    seen: set[tuple[str, Path]] = field(default_factory=set)  # imports, and the folder of who imports
 
     def found(self) -> Footprint:
         return Footprint(self.sources, self.libraries, tuple(self.modules), tuple(self.files))
@@ -134,12 +135,13 @@ class _Search:
         self.sources[name] = path
         if path.suffix != ".py":
             return
-        tree = _parsed(path, _stamp(path))
         if PACKAGE not in path.parents and not _is_built_in(path):
-            self.files.update(dict.fromkeys(_literal_files(tree, path.parent)))
+            self.files.update(dict.fromkeys(_literal_files(_parsed(path, _stamp(path)), path.parent)))
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for wanted in imported(tree, package):
-            self.module(wanted, path)
+        for wanted in _imports(path, _stamp(path), package):
+            if (wanted, path.parent) not in self.seen:
+                self.seen.add((wanted, path.parent))
+                self.module(wanted, path)
 
     def module(self, name: str, importer: Path) -> None:
         """Add what `import NAME` in the file `importer` loads."""
@@ -199,6 +201,12 @@ def imported(tree: ast.Module, package: str = "") -> Iterator[str]:
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
                 yield node.args[0].value
+
+
+@lru_cache(maxsize=1024)
+def _imports(path: Path, stamp: Any, package: str) -> tuple[str, ...]:
+    """The modules that a file of `package` imports. Most plugins import the same modules of lossbench."""
+    return tuple(dict.fromkeys(imported(_parsed(path, stamp), package)))
 
 
 @lru_cache(maxsize=1024)

@@ -2,7 +2,7 @@
 
 A metric is one file; its stem is its name, the first line of its docstring its summary. It declares, as literals,
 
-    UNIT      "points" (percent of a score), "degrees", "steps", "bytes", "%", or "" for a plain number
+    UNIT      "points" (percent of a score), "degrees", "nats", "steps", "seconds", "bytes", "%", or "" (plain number)
     BETTER    "higher" or "lower"
     TASKS     the tasks in which it is measured
 
@@ -14,8 +14,10 @@ that. Where the defaults do not fit, a file also declares
     NAMES     {name: (title, options)}: several metrics from one function with different options
     COLUMN    its column in tables of records; default: the name
     STEP      what one test example is worth, times the number of examples; default: 0, the metric is continuous
+    STEP_OF   "class": STEP is divided by the test examples of a class instead of by all
     COMPARED  False: every record has it, but only claims compare it
     NEEDS_CLASS_WEIGHTS   True: it does not exist for a loss without class weights
+    REQUIRES  "holdout": it does not exist unless the dataset has this option
     FROM      "record": `measure` gets the record as record.json holds it; "rounds": it is the ratio of paired rounds of
               timing cells, and no cell has a value of its own
 """
@@ -47,8 +49,10 @@ class Metric:
     tasks: tuple[str, ...]
     column: str
     step: float = 0.0
+    step_of: str = "example"
     compared: bool = True
     needs_class_weights: bool = False
+    requires: str = ""
     source: str = "test"
 
     @property
@@ -81,8 +85,10 @@ def _declared(registry: Registry, name: str) -> list[Metric]:
         "higher_is_better": said["BETTER"] == "higher",
         "tasks": tuple(said["TASKS"]),
         "step": float(said.get("STEP", 0.0)),
+        "step_of": said.get("STEP_OF", "example"),
         "compared": said.get("COMPARED", True),
         "needs_class_weights": said.get("NEEDS_CLASS_WEIGHTS", False),
+        "requires": said.get("REQUIRES", ""),
         "source": said.get("FROM", "test"),
     }
     names = said.get("NAMES", {name: (said.get("TITLE", name), {})})

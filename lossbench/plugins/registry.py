@@ -89,11 +89,13 @@ SHARED_DATASET_OPTIONS = {
     "train": Option("train", int | None, "int | None", None),
     "per_class": Option("per_class", int | None, "int | None", None),
     "validation": Option("validation", float | None, "float | None", None),
+    "holdout": Option("holdout", float | None, "float | None", None),
     "classes": Option("classes", int | list[int] | None, "int | list[int] | None", None),
     "size": Option("size", int | None, "int | None", None),
     "gray": Option("gray", bool, "bool", False),
     "augment": Option("augment", list[Literal["flip", "crop"]], 'a list of "flip" and "crop"', []),
 }
+UNSET = ("holdout",)  # shared options without a value unless one is given: keys of cells from before they existed stay
 
 
 @dataclass(frozen=True)
@@ -275,7 +277,7 @@ class Plugin:
                     raise OptionError(name, f"option '{name}' of {self.kind} '{self.name}' {error}") from error
             elif option.default is REQUIRED:
                 raise OptionError(None, f"{self.kind} '{self.name}' needs the option '{name}'")
-            else:
+            elif name not in UNSET or name in self.own:
                 values[name] = option.default
         return values | {name: value for name, value in given.items() if name not in values}
 
@@ -445,7 +447,8 @@ def _load(plugin: Plugin) -> Any:
     if (plugin.path, plugin.source) in _loaded:
         return _loaded[plugin.path, plugin.source]
     kind, path = plugin.kind, plugin.path
-    module = types.ModuleType(f"lossbench_{kind}_{path.stem}_{plugin.source_hash}", plugin.doc)
+    text = hashlib.sha256(os.fsencode(path) + b"\0" + plugin.source).hexdigest()[:16]
+    module = types.ModuleType(f"lossbench_{kind}_{path.stem}_{text}", plugin.doc)
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # before execution: dataclasses and pickling look modules up by name
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -39,6 +39,11 @@ def equals(value: Any) -> str:
 
 def whole(value: Any) -> str:
     return str(int(value)) if finite(value) else ""
+
+
+def span(counts: Sequence[int]) -> str:
+    """A number that all agree on, or the least and the largest; a dash for none."""
+    return "–".join(f"{count:,}" for count in sorted({min(counts), max(counts)})) if counts else DASH
 
 
 def axis(point: Point, name: str) -> str:

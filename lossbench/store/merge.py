@@ -19,7 +19,7 @@ from lossbench.store.records import Store
 
 RESULTS = ("done", "diverged")  # statuses decided by the cell itself; the others by circumstances
 # The fields of SuiteInfo that identify a suite; the others say how and where it was run.
-SUITE = ("name", "baseline", "margin", "claims", "profile", "tuning")
+SUITE = ("name", "baseline", "margin", "claims", "profile", "overrides", "tuning")
 # How the suite was written; the key covers everything that decides the result.
 WORDING = ("label", "cell", "plan")
 

@@ -92,7 +92,8 @@ class _Record(TypedDict):
     angles: dict[str, list[Number | None]]
     geometry: _Geometry
     verification: dict[str, Any]
-    metrics: NotRequired[dict[str, Number | None]]  # older records have none
+    counts: NotRequired[dict[str, Count]]  # older records have none, nor metrics
+    metrics: NotRequired[dict[str, Number | None]]
     curve: list[_Point]
     rounds: dict[str, Annotated[list[Seconds], Field(min_length=1)]]
     features: _Features | None

@@ -295,6 +295,10 @@ def _check_metric(metric: str, experiment: Experiment, path: Path, names: Names)
     if metric == "step_seconds" and not experiment.timing:
         problem = f"experiment '{experiment.name}' has no timing cells, which measure 'step_seconds'"
         raise names.fail(path, problem)
+    given = {"holdout": all(data.dataset.options.get("holdout") is not None for data in experiment.datasets)}
+    if not given.get(METRICS[metric].requires, True):
+        problem = f"the dataset of experiment '{experiment.name}' has no 'holdout', which '{metric}' needs"
+        raise names.fail(path, f"{problem}: a share of the training images that are not trained on")
     if experiment.task not in METRICS[metric].tasks:
         problem = (
             f"experiment '{experiment.name}' is not a {' or '.join(METRICS[metric].tasks)}, which measures '{metric}'"

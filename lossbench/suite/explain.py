@@ -1,4 +1,4 @@
-"""Turn a pydantic error into one sentence: the place, the problem, the nearest valid value."""
+"""Turn a pydantic error into one sentence per mistake: the place, the problem, the nearest valid value."""
 
 from __future__ import annotations
 
@@ -7,23 +7,50 @@ from typing import Any, TypeVar, get_args
 
 import pydantic
 
-from lossbench.core.errors import SuiteError, nearest
+from lossbench.core.errors import SuiteError, closest, nearest
 from lossbench.core.values import shown
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
 def validate(model: type[Model], raw: Mapping[str, Any], where: Callable[[Sequence[Any]], str]) -> Model:
-    """`raw` as a model; SuiteError names the place (as `where` formats it) and the problem."""
+    """`raw` as a model; SuiteError names the place (as `where` formats it) of every mistake."""
     try:
         return model.model_validate(raw)
     except pydantic.ValidationError as error:
-        problems = [(_real_path(problem, raw), problem) for problem in error.errors(include_url=False)]
-        first = problems[0][0]
-        inside = [(path, problem) for path, problem in problems if path[: len(first)] == first]
-        deepest = max(inside, key=lambda item: len(item[0]))[0]  # in a union, the branch that fits best
-        same = [problem for path, problem in inside if path == deepest]
-        raise SuiteError(f"{where(deepest)}: {_sentence(same, model)}") from error
+        problems = error.errors(include_url=False)
+        wrong = FormatError(*(f"{where(path)}: {_sentence(same, model)}" for path, same in _mistakes(problems, raw)))
+        wrong.places = [problem["loc"] for problem in problems]
+        raise wrong from error
+
+
+class FormatError(SuiteError):
+    """A table does not fit its model; each of `places` begins with a key that is wrong or missing."""
+
+    places: Sequence[tuple[Any, ...]] = ()
+
+
+def _mistakes(problems: Sequence[Any], raw: Any) -> Iterator[tuple[list[Any], list[Any]]]:
+    """The problems that are one mistake each, with their path: in a union, those of the branch that fits best."""
+    found = [(_real_path(problem, raw), problem) for problem in problems]
+    groups: dict[tuple[Any, ...], tuple[list[Any], list[Any]]] = {}
+    for path, problem in found:
+        missing = problem["type"] == "missing"
+        branch = len(problem["loc"]) > len(path) + missing  # of a union: other problems may be of another branch
+        below = any(len(other) > len(path) and other[: len(path)] == path for other, _ in found)
+        if (below and (branch or not missing)) or (missing and _misspelt(problem["loc"][-1], path, found)):
+            continue
+        key = problem["loc"][-1] if missing and not branch else None
+        groups.setdefault((*path, key), (path, []))[1].append(problem)
+    return iter(groups.values())
+
+
+def _misspelt(key: str, path: list[Any], found: Sequence[tuple[list[Any], Any]]) -> bool:
+    """Whether an unknown key of the table at `path` looks like `key`."""
+    unknown = [
+        str(there[-1]) for there, problem in found if problem["type"] == "extra_forbidden" and there[:-1] == path
+    ]
+    return closest(key, unknown) is not None
 
 
 def _real_path(problem: Any, raw: Any) -> list[Any]:
@@ -80,6 +107,8 @@ def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
         return f"unknown key '{key}'; {nearest(key, _keys_at(model, problem['loc'][:-1]))}"
+    if problem["type"] == "value_error":  # a sentence of our own
+        return str(problem["ctx"]["error"])
     expected = []
     for item in problems:
         describe = _EXPECTED.get(item["type"])

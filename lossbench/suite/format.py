@@ -58,7 +58,7 @@ class ExperimentText(Text):
     """One grid of a suite: datasets × backbones × widths × schedules × losses × seeds."""
 
     name: Name
-    task: Task = Field("classification", description="verification: pairs of unseen classes, same class or not")
+    task: Task = Field("classification", description="verification, retrieval: of classes that were not trained on")
     dataset: Plugin | Annotated[list[Plugin], Field(min_length=1)] = Field(
         description="a dataset or several; options that are lists are swept"
     )
@@ -133,7 +133,10 @@ class Tune(Text):
         None, description="the experiments to tune; default: all"
     )
     lr: Annotated[list[Rate], Field(min_length=2, max_length=2)] | None = Field(
-        None, description="[low, high]: also tune the learning rate, in the same range for every loss"
+        None, description="[low, high]: also tune the learning rate; short for `schedule = { lr = [low, high] }`"
+    )
+    schedule: dict[str, RangeText] = Field(
+        default={}, description="by key of the schedule: [low, high], or { choices = [...] }; the same for every loss"
     )
     ranges: dict[str, dict[str, RangeText]] = Field(
         default={},

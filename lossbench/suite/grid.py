@@ -36,6 +36,4 @@ def axis_names(parts: Mapping[str, Sequence[Swept]]) -> AxisNames:
     """An axis is named by its key, dotted (`dataset.size`) where two parts sweep it or every experiment has it."""
     swept = {(part, key) for part, ones in parts.items() for one in ones for key in one.swept}
     count = Counter(key for _, key in swept)
-    own = {("dataset", "classes"): "classes"}  # the number of classes
-    names = {at: ".".join(at) if count[at[1]] > 1 or at[1] in COLUMNS else at[1] for at in swept}
-    return names | {at: name for at, name in own.items() if at in swept}
+    return {at: ".".join(at) if count[at[1]] > 1 or at[1] in COLUMNS else at[1] for at in swept}

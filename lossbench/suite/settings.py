@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lossbench.core.format import Schedule
 from lossbench.core.model import Cell, Experiment, LossAt, Setting
 
 SUFFIX = "-tuned"
@@ -24,6 +25,7 @@ class Trial:
 
     number: int
     setting: Setting
+    schedule: Schedule  # with the keys that the setting changes
     accuracies: list[float] = field(default_factory=list)  # percent, of the seeds that finished
     lost: int = 0  # seeds that failed and would fail again
     disturbed: int = 0  # seeds ended by the environment: killed, out of memory or time, disk full
@@ -42,12 +44,16 @@ class Trial:
 
 def tried(cells: Sequence[Cell], records: Records) -> dict[LossAt, list[Trial]]:
     """The trials of every loss at every point, by trial number."""
+    defaults = {cell.point: cell.schedule for cell in cells if cell.kind == "train"}
     found: dict[LossAt, dict[int, Trial]] = {}
     for cell in cells:
         if cell.trial is None:
             continue
         mine = found.setdefault((cell.point, cell.loss.label), {})
-        trial = mine.setdefault(cell.trial, Trial(cell.trial, Setting(cell.loss, cell.schedule.lr)))
+        if cell.trial not in mine:
+            setting = Setting(cell.loss, _changed(cell.schedule, defaults[cell.point]))
+            mine[cell.trial] = Trial(cell.trial, setting, cell.schedule)
+        trial = mine[cell.trial]
         record = records.get(cell.key)
         if record is None:
             trial.missing += 1
@@ -58,6 +64,13 @@ def tried(cells: Sequence[Cell], records: Records) -> dict[LossAt, list[Trial]]:
         else:
             trial.lost += 1
     return {place: [mine[number] for number in sorted(mine)] for place, mine in found.items()}
+
+
+def _changed(schedule: Schedule, default: Schedule) -> dict[str, Any]:
+    """The keys that a trial changes. It may have fewer steps, as some images are held out, and evaluates only once."""
+    left = {"steps", "epochs", "evaluations"}
+    before = default.model_dump()
+    return {key: value for key, value in schedule.model_dump(exclude=left).items() if value != before[key]}
 
 
 def complete(trials: Sequence[Trial]) -> bool:

@@ -75,13 +75,16 @@ def _toml(suite: Mapping[str, Any]) -> str:
     suite = dict(suite)
     if wrong := flaw(suite):
         raise SuiteError(f"suite: {'.'.join(map(str, wrong[0]))}: {wrong[1]}")
-    return "".join(f"{_value(str(key))} = {_value(value)}\n" for key, value in suite.items() if value is not None)
+    return "".join(
+        f"{toml_value(str(key))} = {toml_value(value)}\n" for key, value in suite.items() if value is not None
+    )
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML on one line."""
     if isinstance(value, Mapping):
-        inside = (f"{_value(str(key))} = {_value(item)}" for key, item in value.items() if item is not None)
+        inside = (f"{toml_value(str(key))} = {toml_value(item)}" for key, item in value.items() if item is not None)
         return f"{{ {', '.join(inside)} }}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else repr(value)

@@ -8,39 +8,46 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
+from lossbench.core.format import Schedule
 from lossbench.core.model import Setting, Spec
 from lossbench.core.streams import derive
 from lossbench.core.values import frozen
-from lossbench.plugins.ranges import Choices, Range, Space
+from lossbench.plugins.ranges import Space
 
-LR = "schedule.lr"  # the learning rate beside the options of a loss; no option can have this name
+SCHEDULE = "schedule."  # before the keys of the schedule, beside the options of a loss; no option can have such a name
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 RESOLUTION = 2**-40  # of a coordinate
 MOST_POINTS = 4096  # that are looked at: a space with few points is exhausted long before
 
 
-def settings(loss: Spec, space: Space, lr: float, lr_range: Range | None, trials: int) -> tuple[Setting, ...]:
+def settings(loss: Spec, space: Space, schedule: Schedule, keys: Space, trials: int) -> tuple[Setting, ...]:
     """Up to `trials` different settings of a loss; the first is its default.
 
-    The others are quasi-random points of its space in a fixed order, so more trials extend fewer ones. A
-    space with fewer points than trials gives fewer settings.
+    The others are quasi-random points of its space and of the `keys` of the schedule in a fixed order, so more trials
+    extend fewer ones. A space with fewer points than trials gives fewer settings.
     """
-    axes: dict[str, Range | Choices] = dict(space)
-    written: dict[str, Any] = {name: loss.options[name] for name in axes}
-    if lr_range:
-        axes[LR], written[LR] = lr_range, lr
-    found, seen = [written], {frozen(written)}
-    points = islice(_points(list(axes), loss.label), MOST_POINTS if axes else 0)
-    for point in points:
+    axes = {**space, **{SCHEDULE + key: axis for key, axis in keys.items()}}
+    values = schedule.model_dump()
+    written = {name: loss.options[name] for name in space} | {SCHEDULE + key: values[key] for key in keys}
+    found: list[dict[str, Any]] = [written]
+    seen = {frozen(written)}
+    for point in islice(_points(list(axes), loss.label), MOST_POINTS if axes else 0):
         if len(found) == trials:
             break
         values = {name: axis.at(share) for (name, axis), share in zip(axes.items(), point, strict=True)}
         if (point_of := frozen(values)) not in seen:
             seen.add(point_of)
             found.append(values)
-    rates = [values.pop(LR, lr) for values in found]
-    specs = [replace(loss, options={**loss.options, **values}) for values in found]
-    return tuple(Setting(spec, rate) for spec, rate in zip(specs, rates, strict=True))
+    return (
+        Setting(loss, {}),
+        *(
+            Setting(
+                replace(loss, options={**loss.options, **{name: values[name] for name in space}}),
+                {key: values[SCHEDULE + key] for key in keys},
+            )
+            for values in found[1:]
+        ),
+    )
 
 
 def _points(names: list[str], label: str) -> Iterator[tuple[float, ...]]:

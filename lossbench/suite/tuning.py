@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
+from lossbench.core.format import Schedule
 from lossbench.core.labels import parse_label
-from lossbench.core.model import Budget, DataAt, Experiment, Spec, Trials
-from lossbench.plugins.ranges import Range, RangeError, Space, rising
+from lossbench.core.model import Budget, DataAt, Experiment, Setting, Spec, Trials
+from lossbench.core.values import frozen
+from lossbench.plugins.ranges import Choices, Range, RangeError, Space, read
 from lossbench.plugins.registry import Registry
+from lossbench.suite.explain import validate
 from lossbench.suite.format import MOST_CELLS, ChoicesText, Tune
+from lossbench.suite.mistakes import Mistakes
+from lossbench.suite.recipe import problems, versioned
 from lossbench.suite.settings import SUFFIX
 from lossbench.suite.trials import settings
 
 Path = Sequence[Any]
+FIXED = ("steps", "epochs", "evaluations", "timm")  # keys of the schedule that are the same for every trial
+RATES = ("lr", "weight_decay", "clip", "loss_lr")
 
 
 class Names(Protocol):
@@ -25,6 +33,10 @@ class Names(Protocol):
     registry: Registry
 
     count_classes: Callable[[Spec], int]
+
+    mistakes: Mistakes
+
+    def no_experiment(self, path: Path, name: str, known: Iterable[str]) -> SuiteError: ...
 
     def fail(self, path: Path, problem: object) -> SuiteError: ...
 
@@ -44,16 +56,15 @@ def with_trials(
 
     `known` are the names of all experiments; `whole` is false if a profile may skip experiments or losses of [tune].
     """
-    try:
-        lr = Range(*rising(*tune.lr), logarithmic=True) if tune.lr else None
-    except ValueError as error:
-        raise names.fail(origin(["lr"]), error) from error
-    for index, name in enumerate(tune.experiments or ()):
-        if name not in known:
-            problem = f"no such experiment '{name}'; {nearest(name, known)}"
-            raise names.fail(origin(["experiments", index]), problem)
-    chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
-    stated = _stated(tune, chosen, names, origin, whole=whole)
+    keys: Space = {}
+    with names.mistakes.together():
+        with names.mistakes.noting():
+            keys = _schedule(tune, names, origin)
+        for index, name in enumerate(tune.experiments or ()):
+            if name not in known:
+                names.mistakes.note(names.no_experiment(origin(["experiments", index]), name, known))
+        chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
+        stated = _stated(tune, chosen, names, origin, whole=whole)
     found: dict[str, Experiment] = {}
     told: dict[str, dict[str, str]] = {}
     for each in chosen:
@@ -63,6 +74,10 @@ def with_trials(
         if tune.seeds > len(each.seeds):
             problem = f"experiment '{each.name}' has only {len(each.seeds)} seeds, got {tune.seeds}"
             raise names.fail(origin(["seeds"]), problem)
+        for key in keys:
+            if len({frozen(schedule.model_dump()[key]) for schedule, _ in each.schedules}) > 1:
+                problem = f"experiment '{each.name}' sweeps '{key}'; sweep it or tune it"
+                raise names.fail(origin(["lr"] if key == "lr" and tune.lr else ["schedule", key]), problem)
         grid = {"trials": tune.trials, "losses": len(each.losses), "widths": len(each.widths)}
         several = {"datasets": each.datasets, "backbones": each.backbones, "schedules": each.schedules}
         grid |= {name: len(choices) for name, choices in several.items() if len(choices) > 1} | {"seeds": tune.seeds}
@@ -74,23 +89,70 @@ def with_trials(
         for spec in each.losses:
             space = _space(spec, stated, names)
             told[spec.label] = {name: str(axis) for name, axis in space.items()}
-            by_label[spec.label] = settings(spec, space, each.schedules[0].schedule.lr, lr, tune.trials)
+            drawn = settings(spec, space, each.schedules[0].schedule, keys, tune.trials)
+            by_label[spec.label] = tuple(_usable(each, setting, names, origin) for setting in drawn)
         place = origin(["validation"])
         datasets = tuple(_held_out(each, data, tune.validation, place, names) for data in each.datasets)
         found[each.name] = replace(each, trials=Trials(by_label, datasets, each.seeds[: tune.seeds]))
     if not found:  # a profile skips them all
         return tuple(experiments), None
-    if not lr and not any(told.values()):
-        raise names.fail(origin([]), "nothing to tune: no loss declares RANGES; add 'lr' or 'ranges'")
+    if not keys and not any(told.values()):
+        raise names.fail(origin([]), "nothing to tune: no loss declares RANGES; add 'lr', 'schedule' or 'ranges'")
     budget = Budget(
         trials=tune.trials,
         seeds=tune.seeds,
         validation=tune.validation,
-        lr=str(lr) if lr else "",
+        schedule={key: _in_words(key, axis) for key, axis in keys.items()},
         ranges=told,
         experiments={name: name + SUFFIX for name in found},
     )
     return tuple(found.get(each.name, each) for each in experiments), budget
+
+
+def _schedule(tune: Tune, names: Names, origin: Callable[[Path], Path]) -> Space:
+    """The keys of the schedule that are tuned, in the same ranges for every loss."""
+    if tune.lr and "lr" in tune.schedule:
+        raise names.fail(origin(["lr"]), "the learning rate is also in 'schedule'; give its range in one place")
+    parsers = {key: partial(_value, key) for key in Schedule.model_fields if key not in FIXED}
+    found: dict[str, Range | Choices] = {}
+    for place, written in (([], {"lr": tune.lr} if tune.lr else {}), (["schedule"], tune.schedule)):
+        try:
+            found |= read({key: _as_written(value) for key, value in written.items()}, parsers)
+        except RangeError as error:
+            raise names.fail(origin([*place, *([error.option] if error.option else [])]), error) from error
+    return {key: _rate(axis) if key in RATES else axis for key, axis in found.items()}
+
+
+def _value(key: str, value: Any) -> Any:
+    """A value of a key of the schedule, as plain data; ValueError says what is wrong."""
+    try:
+        return validate(Schedule, {key: value}, lambda _: "").model_dump()[key]
+    except SuiteError as error:
+        raise ValueError(str(error).removeprefix(": ")) from error
+
+
+def _in_words(key: str, axis: Range | Choices) -> str:
+    if isinstance(axis, Range):
+        return str(axis)
+    return str(Choices(tuple(Schedule.model_validate({key: value}).in_words(key) for value in axis.values)))
+
+
+def _rate(axis: Range | Choices) -> Range | Choices:
+    """Rates are sampled on a logarithmic scale, in whatever range."""
+    return replace(axis, logarithmic=True) if isinstance(axis, Range) and axis.low > 0 else axis
+
+
+def _usable(each: Experiment, setting: Setting, names: Names, origin: Callable[[Path], Path]) -> Setting:
+    """A setting with the version of its optimizer, if it changes that; refused if its keys do not go together."""
+    warm, classes = each.warm.steps if each.warm else 0, [data.classes for data in each.datasets]
+    for schedule in (schedule for schedule, _ in each.schedules if setting.schedule):
+        for key, problem in problems(schedule.changed({**setting.schedule, "timm": None}), classes=classes, warm=warm):
+            values = ", ".join(f"{name} = {value}" for name, value in setting.schedule.items())
+            raise names.fail(origin(["schedule"]), f"with {values}: {'.'.join(key)}: {problem}")
+    if "optimizer" not in setting.schedule:
+        return setting
+    version = versioned(each.schedules[0].schedule.changed(setting.schedule)).timm
+    return setting._replace(schedule={**setting.schedule, "timm": version})
 
 
 def _stated(
@@ -107,9 +169,9 @@ def _stated(
                 raise PluginError(f"no tuned experiment has the loss '{name}'; {nearest(name, present)}")
             found[name] = plugin.read_ranges({option: _as_written(value) for option, value in written.items()})
         except RangeError as error:
-            raise names.fail([*place, *([error.option] if error.option else [])], error) from error
+            names.mistakes.note(names.fail([*place, *([error.option] if error.option else [])], error))
         except PluginError as error:
-            raise names.fail(place, error) from error
+            names.mistakes.note(names.fail(place, error))
     return found
 
 

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lossbench.data.dataset import Dataset, Split
 from lossbench.metrics import Evaluation
 
@@ -26,8 +23,8 @@ class Network(Protocol):
     def features(self, split: Split) -> Tensor:
         """The features of a split (N×M)."""
 
-    def predicted(self, features: Tensor) -> NDArray[np.int64]:
-        """The class of each row of features."""
+    def logits(self, features: Tensor) -> Tensor:
+        """The logits of each row of features (N×C), without margin."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Verification: whether two images of held-out classes are of the same class.
 
 The score of a pair is the cosine of its features; every fold uses the threshold that is best for all other folds.
+Identification is measured beside it, on all test images of the tested classes (`metrics._search`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from numpy.typing import ArrayLike
+from scipy import special
 
 from lossbench.data.dataset import Dataset
 from lossbench.metrics import Evaluation, auc, eer, tar
 from lossbench.metrics._pairs import LEVEL, Bools, Estimate, Floats, labelled, operating_points
+from lossbench.metrics._search import directions, identify
 from lossbench.metrics.tar import Rate
 from lossbench.tasks.task import Network, Task
 
@@ -74,17 +76,29 @@ def evaluate(network: Network, dataset: Dataset) -> PairEvaluation:
     """The cosine of every pair of test images, and whether it is on the right side of its fold's threshold."""
     assert dataset.pairs is not None and dataset.folds is not None
     features = network.features(dataset.test)
-    scores, same = cosine_scores(features.cpu().numpy(), dataset.pairs), dataset.pairs[:, 2].astype(bool)
+    rows = features.cpu().numpy()
+    scores, same = cosine_scores(rows, dataset.pairs), dataset.pairs[:, 2].astype(bool)
     folds = cross_validated(scores, same, dataset.folds, dataset.tested)
-    tested = np.isin(dataset.folds, folds.tested)
+    tested, labels = np.isin(dataset.folds, folds.tested), dataset.test.labels
+    unseen = np.ones(len(labels), dtype=bool)
+    if dataset.tested is not None:  # classes of other folds may have been trained on
+        unseen = np.isin(labels, labels[dataset.pairs[tested, :2]])
+    found = identify(rows[unseen], labels[unseen])
+    counts = {"same": int(same[tested].sum()), "different": int((~same[tested]).sum())}
+    if found is not None:
+        mated = int(found.mated.sum())
+        counts |= {"enrolled": found.identities, "single": found.singles, "probes": len(found.rank)}
+        counts |= {"mated": mated, "nonmated": len(found.mated) - mated}
     return PairEvaluation(
-        dataset.test.labels,
+        labels,
         features,
         network.weights,
         known=False,
         correct=folds.correct,
         scores=scores[tested],
         same=same[tested],
+        identified=found,
+        counts=counts,
         folds=folds,
     )
 
@@ -95,8 +109,7 @@ TASK = Task(evaluate, headline=("tar@0.01", "eer", "auc"))
 def cosine_scores(features: ArrayLike, pairs: ArrayLike) -> Floats:
     """cos(x_i, x_j) (P,) of the pairs (i, j) of rows of `features` (N×M); a third column (the label) is ignored.
 
-    A feature of length 0 has no direction: its score is 0. Only the features of some pairs are held at once in float64,
-    each divided by its largest entry first, so that no square overflows or vanishes.
+    A feature of length 0 has no direction: its score is 0. Only the features of some pairs are held at once in float64.
     """
     rows, chosen = np.asarray(features), np.asarray(pairs)
     if rows.ndim != 2:
@@ -110,7 +123,7 @@ def cosine_scores(features: ArrayLike, pairs: ArrayLike) -> Floats:
     scores = np.empty(len(chosen))
     step = max(1, _CHUNK // max(1, rows.shape[1]))
     for start in range(0, len(chosen), step):
-        first, second = (_directions(rows[index]) for index in chosen[start : start + step].T)
+        first, second = (directions(rows[index]) for index in chosen[start : start + step].T)
         scores[start : start + step] = np.einsum("pm,pm->p", first, second)
     return scores.clip(-1, 1)  # rounding may leave the range of a cosine by an ulp
 
@@ -185,9 +198,9 @@ def accuracy(folds: Folds, level: float = LEVEL) -> Estimate:
     count, mean = len(folds.tested), folds.mean
     if count >= FEWEST_FOLDS:
         error = max(folds.error, 1 / (min(folds.sizes) * math.sqrt(count)))
-        half = float(stats.t.ppf(1 - level / 2, count - 1)) * error
+        half = float(special.stdtrit(count - 1, 1 - level / 2)) * error
         return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half))
-    n, z = count**2 / sum(1 / size for size in folds.sizes), float(stats.norm.ppf(1 - level / 2))
+    n, z = count**2 / sum(1 / size for size in folds.sizes), float(special.ndtri(1 - level / 2))
     half = z * math.sqrt(mean * (1 - mean) / n + z**2 / (4 * n**2))
     low, high = ((mean + z**2 / (2 * n) + side) / (1 + z**2 / n) for side in (-half, half))
     return Estimate(mean, max(0.0, min(mean, low)), min(1.0, max(mean, high)))  # the ends 0 and 1 without rounding
@@ -206,17 +219,6 @@ def verify(scores: ArrayLike, same: ArrayLike, folds: Folds, level: float = LEVE
         eer=eer.with_interval(values, labels, level),
         auc=auc.with_interval(values, labels, level),
     )
-
-
-def _directions(rows: NDArray[Any]) -> Floats:
-    """Rows of length 1, in float64; zero rows stay zero."""
-    wide = np.asarray(rows, dtype=np.float64)
-    if not np.isfinite(wide).all():
-        raise ValueError("features must be finite")
-    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
-    wide = wide / np.where(largest > 0, largest, 1.0)
-    length = np.sqrt(np.einsum("pm,pm->p", wide, wide))[:, None]
-    return np.asarray(wide / np.where(length > 0, length, 1.0))
 
 
 def _finite(value: Any) -> Any:

@@ -20,6 +20,7 @@ from lossbench.core.errors import PluginError
 from lossbench.core.model import GEOMETRY, Cell, Record
 from lossbench.data import Dataset, load_dataset
 from lossbench.plugins.metrics import METRICS
+from lossbench.plugins.optimizers import timm_version
 from lossbench.plugins.registry import Registry
 from lossbench.training import measure
 from lossbench.training.batches import Batches
@@ -30,6 +31,7 @@ from lossbench.training.state import TrainState, build
 from lossbench.training.timing import time_losses
 
 COLD = "cold classifier"  # the flag of a cell whose warm start had no class weights that fit its loss
+SMALL_CLASSES = "small classes"  # the flag of a cell whose balanced batches repeat examples of a class
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def run(
     state = build(cell, cell.loss, registry, dataset.in_shape)
     environment = measure.environment(cell.threads, cell.device)
     cold = _refine(state, warm_start) if warm_start is not None else None
-    batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
+    batches = Batches.of(cell, dataset)
     started = time.perf_counter()
     try:
         progress = train(state, batches, cell, dataset, checkpointer)
@@ -76,7 +78,11 @@ def run(
             bytes=measure.ledger(state.backbone, state.loss, state.optimizer, state.class_weights),
             environment=environment,
             digest=measure.parameter_digest(state.backbone, state.loss),
-            flags=(*progress.flags, *([COLD] if cold else [])),
+            flags=(
+                *progress.flags,
+                *([COLD] if cold else []),
+                *([SMALL_CLASSES] if batches.small_classes else []),
+            ),
         )
         checkpoint = as_bytes(state.checkpoint()) if cell.kind == "warm" else None
         correct = None
@@ -94,7 +100,7 @@ def _evaluated(
     cell = record.cell
     try:
         test = evaluate(state, dataset, cell.task)
-        test = with_training_images(test, state, dataset.train, cell.seed)
+        test = with_training_images(test, state, dataset, cell.seed)
     except NotFiniteError as error:
         raise DivergedError(state.step - 1, progress.curve, str(error)) from error
     assert test.correct is not None and test.train is not None
@@ -107,6 +113,7 @@ def _evaluated(
         angles={"train": test.train.angles, "test": test.angles},
         geometry={METRICS[name].column: value for name, value in metrics.items() if METRICS[name].column in GEOMETRY},
         verification=test.details(),
+        counts=test.counts,
         metrics=metrics,
         features=drawable(test, cell.seed) if cell.width == 2 else None,
         flags=(*record.flags, *(["collapsed"] if collapsed else [])),
@@ -122,6 +129,9 @@ def check_unchanged(cell: Cell, registry: Registry) -> None:
                 f"{registry.find(kind, spec.name).path}: it, a module or library that it imports, or a file that it "
                 "names has changed since this run was planned; run the same command again"
             )
+    if cell.schedule.timm not in (None, version := timm_version(cell.schedule.optimizer)):
+        planned = f"optimizer '{cell.schedule.optimizer}': planned with timm {cell.schedule.timm}"
+        raise PluginError(f"{planned}, but this is timm {version}; run the same command again")
 
 
 def _dataset(cell: Cell, registry: Registry, data: Path) -> Dataset:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from lossbench.core import format as text
@@ -19,12 +18,12 @@ from lossbench.data import Dataset, Split
 from lossbench.metrics import Evaluation
 from lossbench.plugins import class_weights
 from lossbench.plugins.metrics import METRICS
-from lossbench.tasks import TASKS
+from lossbench.tasks import TASKS, classification
 from lossbench.training.batches import as_input
 from lossbench.training.state import TrainState
 
 EVALUATION_BATCH = 128  # what it makes stays in a CPU's cache: with 512 features take nearly twice as long
-TRAIN_SAMPLE = 10_000  # training images that metrics see
+SAMPLE = 10_000  # training images, and held-out ones, that metrics see
 DRAWN = 500  # test features that a record of width 2 keeps
 
 
@@ -37,12 +36,20 @@ def evaluate(state: TrainState, dataset: Dataset, task: text.Task) -> Evaluation
     return TASKS[task].evaluate(_Network(state), dataset)
 
 
-def with_training_images(test: Evaluation, state: TrainState, split: Split, seed: int) -> Evaluation:
-    """The same with the features of a sample of training images, which metrics may compare with the test images."""
-    if len(split) > TRAIN_SAMPLE:
-        rng = np.random.default_rng(derive(seed, "angles"))
-        split = split.take(np.sort(rng.choice(len(split), TRAIN_SAMPLE, replace=False)))
-    return replace(test, train=Evaluation(split.labels, features_of(state, split), test.weights))
+def with_training_images(test: Evaluation, state: TrainState, dataset: Dataset, seed: int) -> Evaluation:
+    """The same with a sample of training images, and one of images held out of training, for metrics that use them."""
+    split = _sample(dataset.train, derive(seed, "angles"))
+    train = Evaluation(split.labels, features_of(state, split), test.weights)
+    if dataset.held_out is None:
+        return replace(test, train=train)
+    held_out = _sample(dataset.held_out, derive(seed, "held out"))
+    return replace(test, train=train, held_out=classification.classified(_Network(state), held_out))
+
+
+def _sample(split: Split, stream: int) -> Split:
+    if len(split) <= SAMPLE:
+        return split
+    return split.take(np.sort(np.random.default_rng(stream).choice(len(split), SAMPLE, replace=False)))
 
 
 def measured(test: Evaluation, task: text.Task) -> dict[str, float | None]:
@@ -66,9 +73,9 @@ class _Network:
     def features(self, split: Split) -> Tensor:
         return features_of(self.state, split)
 
-    def predicted(self, features: Tensor) -> NDArray[np.int64]:
-        parts = (features[start : start + EVALUATION_BATCH] for start in range(0, len(features), EVALUATION_BATCH))
-        return torch.cat([_predicted(self.state, part) for part in parts]).cpu().numpy()
+    def logits(self, features: Tensor) -> Tensor:
+        starts = range(0, len(features), EVALUATION_BATCH)
+        return torch.cat([_logits(self.state, features[start : start + EVALUATION_BATCH]) for start in starts])
 
 
 @torch.no_grad()
@@ -83,8 +90,8 @@ def features_of(state: TrainState, split: Split) -> Tensor:
 
 
 @torch.no_grad()
-def _predicted(state: TrainState, features: Tensor) -> Tensor:
-    """The class with the largest logit for each row of features; logits that are not B×C are an error."""
+def _logits(state: TrainState, features: Tensor) -> Tensor:
+    """The logits of each row of features; those that are not B×C are an error."""
     predict: Callable[[Tensor], Tensor] = state.loss.logits  # type: ignore[assignment]  # a plugin's method
     logits = predict(features)
     shape = (len(features), state.classes)
@@ -93,7 +100,7 @@ def _predicted(state: TrainState, features: Tensor) -> Tensor:
         raise PluginError(
             f"in evaluation mode logits() of the loss gives {given}; it must be a tensor B×C, here {shape}"
         )
-    return _finite(logits, "a logit").argmax(1)
+    return _finite(logits, "a logit")
 
 
 def _finite(values: Tensor, what: str) -> Tensor:

@@ -17,7 +17,7 @@ from lossbench.data import Dataset
 from lossbench.training.batches import Batches
 from lossbench.training.checkpoints import Checkpointer, DamagedError
 from lossbench.training.evaluation import NotFiniteError, evaluate
-from lossbench.training.recipe import set_learning_rate
+from lossbench.training.recipe import learning_rate, set_learning_rate
 from lossbench.training.state import TrainState
 
 CURVE_POINTS = 40  # of the training loss; the mean over the steps between two points
@@ -71,7 +71,7 @@ def train(
     for done in range(progress.done + 1, schedule.steps + 1):
         started = time.perf_counter()
         images, labels = batches.at(state.step)
-        set_learning_rate(state.optimizer, schedule, state.step)
+        set_learning_rate(state.optimizer, learning_rate(schedule, state.step, cell.total_steps))
         _seed_step(cell, state.step)
         progress.window.append(state.update(images, labels))
         progress.step_seconds.append(time.perf_counter() - started)

@@ -17,7 +17,7 @@ from lossbench.core.model import Cell, Spec
 from lossbench.core.streams import derive
 from lossbench.plugins import class_weights
 from lossbench.plugins.registry import CLASS_WEIGHTS, Registry
-from lossbench.training.recipe import optimizer_of
+from lossbench.training.recipe import Counters, optimizer_of
 
 Stored = tuple[str, bool]  # a tensor's name in the state, and whether the class weights are its transpose
 
@@ -26,7 +26,8 @@ Stored = tuple[str, bool]  # a tensor's name in the state, and whether the class
 class TrainState:
     """A backbone with a loss on top, and the optimizer of both; `step` counts from the start of the warm start.
 
-    `width` and `classes` are the M and C that it was built for, `class_weights` where the loss has its class weights.
+    `width` and `classes` are the M and C that it was built for, `class_weights` where the loss has its class weights,
+    `recipe` names the optimizer, `clip` is the largest norm of the gradient.
     """
 
     backbone: nn.Module
@@ -39,10 +40,14 @@ class TrainState:
     width: int = 0
     classes: int = 0
     class_weights: str | None = CLASS_WEIGHTS
+    recipe: str = "sgd"
+    clip: float | None = None
     advance: Callable[[], None] | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.advance = getattr(self.loss, "advance", None)
+        self._counters = Counters(self.optimizer)
+        self._parameters = [tensor for _, tensor in self.named_parameters()]
 
     def update(self, images: Tensor, labels: Tensor) -> Tensor:
         """One optimizer step on one batch; the training loss, detached."""
@@ -60,6 +65,8 @@ class TrainState:
         value.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
 
     def move(self) -> None:
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self._parameters, self.clip)
         self.optimizer.step()
         if self.advance:
             self.advance()
@@ -102,7 +109,9 @@ class TrainState:
         return {
             "backbone": self.backbone.state_dict(),
             "loss": self.loss.state_dict(),
+            "recipe": self.recipe,
             "optimizer": {name: self.optimizer.state[tensor] for name, tensor in self.named_parameters()},
+            "counters": self._counters.kept(),
             "class_weights": class_weights.stored(self.loss, self.class_weights),
             "step": self.step,
         }
@@ -116,10 +125,10 @@ class TrainState:
             and _form(self.loss.state_dict()) == _form(checkpoint["loss"])
             and shapes.keys() == kept.keys()
             and all(
-                value.shape == shapes[name]
+                {*value.shape} <= {1, *shapes[name]}  # an optimizer may keep sums over some dimensions
                 for name, state in kept.items()
                 for value in state.values()
-                if isinstance(value, Tensor) and value.ndim  # a count of steps has no dimension
+                if isinstance(value, Tensor)
             )
         )
 
@@ -129,13 +138,15 @@ class TrainState:
         self.loss.load_state_dict(checkpoint["loss"])
         for name, tensor in self.named_parameters():
             self.optimizer.state[tensor] = _placed(checkpoint["optimizer"][name], self.device)
+        self._counters.restore(checkpoint.get("counters", {}))
         self.step = checkpoint["step"]
 
     def refine(self, checkpoint: dict[str, Any]) -> str | None:
         """Start from a shared warm start: the whole backbone, and the state that both losses have.
 
         Class weights are matched by role, even if the losses name them differently; everything else is matched by
-        name. Returns the reason if the loss keeps its freshly initialised class weights.
+        name. The optimizer continues if it is that of the warm start; another one starts afresh. Returns the reason if
+        the loss keeps its freshly initialised class weights.
         """
         self.backbone.load_state_dict(checkpoint["backbone"])
         own, given = self.loss.state_dict(), checkpoint["loss"]
@@ -148,14 +159,22 @@ class TrainState:
             assert source and target
             taken[target[0]] = (source[0], source[1] != target[1])
         self.loss.load_state_dict({**own, **{name: _turned(given[old], turn) for name, (old, turn) in taken.items()}})
+        if checkpoint.get("recipe", "sgd") == self.recipe:
+            self._continue(checkpoint, taken)
+        self.step = checkpoint["step"]
+        return None if all(name in taken for name, _ in self.loss.named_parameters()) else cold
+
+    def _continue(self, checkpoint: dict[str, Any], taken: dict[str, tuple[str, bool]]) -> None:
+        """Take over the state that the optimizer of a warm start keeps for the parameters that were `taken`."""
         for name, tensor in self.named_parameters():
             part, _, inner = name.partition(".")
             old, turn = (inner, False) if part == "backbone" else taken.get(inner, ("", False))
-            if (state := checkpoint["optimizer"].get(f"{part}.{old}")) is not None:
-                turned = {key: _turned(value, turn) for key, value in state.items()}
-                self.optimizer.state[tensor] = _placed(turned, self.device)
-        self.step = checkpoint["step"]
-        return None if all(name in taken for name, _ in self.loss.named_parameters()) else cold
+            state = checkpoint["optimizer"].get(f"{part}.{old}")
+            if state is None or (turn and not _can_turn(state, tensor)):
+                continue
+            turned = {key: _turned(value, turn) for key, value in state.items()}
+            self.optimizer.state[tensor] = _placed(turned, self.device)
+        self._counters.restore(checkpoint.get("counters", {}))
 
     def _cold(self, source: Stored | None, target: Stored | None, given: dict[str, Any]) -> str | None:
         """Why the class weights of a warm start cannot be copied to this loss."""
@@ -193,13 +212,15 @@ def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, 
     return TrainState(
         backbone,
         loss,
-        optimizer_of(cell.schedule, [*backbone.parameters(), *loss.parameters()]),
+        optimizer_of(cell.schedule, backbone, loss),
         device=cell.device,
         autocast=cell.autocast,
         channels_last=cell.channels_last,
         width=cell.width,
         classes=cell.classes,
         class_weights=plugin.class_weights,
+        recipe=cell.schedule.optimizer,
+        clip=cell.schedule.clip,
     )
 
 
@@ -224,5 +245,15 @@ def _turned(value: Any, turn: bool) -> Any:
     return value.T.contiguous() if turn and isinstance(value, Tensor) and value.ndim == 2 else value
 
 
+def _can_turn(state: dict[str, Any], turned: Tensor) -> bool:
+    """Whether all that an optimizer keeps of a matrix has its shape or none: sums over rows cannot be transposed."""
+    shapes = [value.shape for value in state.values() if isinstance(value, Tensor) and value.ndim]
+    return all(shape == turned.T.shape for shape in shapes)
+
+
 def _placed(state: dict[str, Any], device: str) -> dict[str, Any]:
-    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in state.items()}
+    """On the device; torch's optimizers keep only their count of steps on the CPU."""
+    return {
+        name: value.to("cpu" if name == "step" else device) if isinstance(value, Tensor) else value
+        for name, value in state.items()
+    }

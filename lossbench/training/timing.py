@@ -27,7 +27,7 @@ PATIENCE = 3  # rounds are repeated until there are enough quiet ones, at most t
 def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
     """Seconds per step for every loss, by round, split into forward, backward and optimizer."""
     assert cell.timing
-    batches = Batches(dataset.train, cell.schedule.batch, cell.seed, dataset.augment, cell.device)
+    batches = Batches.of(cell, dataset)
     states = {spec.label: build(cell, spec, registry, dataset.in_shape) for spec in cell.losses}
     for state in states.values():
         state.train()

@@ -60,6 +60,24 @@ def test_what_differs_is_listed_and_makes_it_not_comparable(read_suite):
     ]
 
 
+def test_every_key_of_the_recipe_can_be_stated(read_suite):
+    same = """{ optimizer = "sgd", decay = "constant", warmup = 0, loss_lr = 1.0, decay_norms = true, epochs = 0.08 }"""
+    assert results(read_suite, PROTOCOL.replace("PROTOCOL", same), 0.3).published.iloc[0]["differs"] == ""
+    other = """{ epochs = 10.0, optimizer = { name = "adamw", betas = [0.9, 0.95] }, decay = "cosine", warmup = 500,
+      clip = 1.0, loss_lr = 10.0, decay_norms = false, per_class = 4 }""".replace("\n", " ")
+    row = results(read_suite, PROTOCOL.replace("PROTOCOL", other)).published.iloc[0]
+    assert row["differs"].split("; ") == [
+        "epochs 10 in the paper, 0.08 here",
+        "optimizer adamw[betas=(0.9 0.95)] in the paper, sgd here",
+        "decay cosine in the paper, constant here",
+        "warmup 500 in the paper, 0 here",
+        "clip 1 in the paper, none here",
+        "loss_lr 10 in the paper, 1 here",
+        "decay_norms false in the paper, true here",
+        "per_class 4 in the paper, none here",
+    ]
+
+
 def test_numbers_without_a_protocol_are_never_failures(read_suite):
     row = results(read_suite, 'published = { "softmax" = 99.9 }\n').published.iloc[0]
     assert (row["verdict"], row["differs"]) == ("not comparable", "the paper's protocol is not stated")

@@ -16,8 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # t
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("in_shape", [(1, 28, 28), (3, 32, 32), (3, 33, 47)])
-@pytest.mark.parametrize("width", [1, 9])
+@pytest.mark.parametrize(("in_shape", "width"), [((1, 28, 28), 9), ((3, 32, 32), 1), ((3, 33, 47), 9)])
 def test_every_backbone_gives_features_of_the_asked_width(name, in_shape, width):
     backbone = lossbench.create_backbone(name, in_shape, width, **SMALL[name])
     images = torch.randn(2, *in_shape)

@@ -168,7 +168,7 @@ def test_a_run_goes_past_every_odd_thing_in_its_folder(lossbench, tmp_path, monk
     put("a FIFO", folder / "partial" / f"{third.name}.pt")
     put("a FIFO", folder / "suite.toml")
     put("a FIFO", folder / "plan.json")
-    done = lossbench("run", "suite.toml", "--no-report", timeout=120)
+    done = lossbench("run", "suite.toml", "--no-report")
     assert done.returncode == 0, done.stderr
     assert "set aside" in done.stderr and "a FIFO, not a file" in done.stderr
     assert len(load_records(folder)) == 4

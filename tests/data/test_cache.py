@@ -209,7 +209,7 @@ def test_opening_reads_no_images(counted, tmp_path):
     counted()
     folder = next((tmp_path / "prepared").iterdir())
     meta = json.loads((folder / "meta.json").read_text())
-    assert set(meta) == {"classes", "tested", "version", "sources"}
+    assert set(meta) == {"classes", "tested", "unseen", "version", "sources"}
     assert cache.classes_of(folder) == 3
 
 

@@ -61,6 +61,24 @@ def test_a_held_out_part_is_always_the_same_and_never_meets_the_test_set():
     assert not held & {image.tobytes() for image in rest.train.images}
 
 
+def test_held_out_images_are_neither_trained_nor_tested_on():
+    full = lossbench.load_dataset("digits")
+    first, second = (lossbench.load_dataset("digits", holdout=0.25, train=200, seed=seed) for seed in (1, 2))
+    assert full.held_out is None and (first.held_out.images == second.held_out.images).all()
+    assert np.abs(np.bincount(first.held_out.labels) - 0.25 * np.bincount(full.train.labels)).max() < 1
+    assert len(first.train) == 200 and (first.test.images == full.test.images).all()
+    rest = lossbench.load_dataset("digits", holdout=0.25)
+    assert sorted(map(bytes, [*rest.train.images, *rest.held_out.images])) == sorted(map(bytes, full.train.images))
+    both = lossbench.load_dataset("digits", holdout=0.25, validation=0.25)
+    assert len(both.held_out) == round(0.25 * (len(full.train) - len(both.test)))
+    assert len(both.train) + len(both.held_out) + len(both.test) == len(full.train)
+
+
+def test_nothing_is_held_out_of_a_verification():
+    with pytest.raises(LossbenchError, match="holdout is for classification"):
+        lossbench.load_dataset("glyphs", task="verification", classes=120, size=12, holdout=0.1)
+
+
 def test_classes_are_held_out_where_pairs_are_told_apart(registry):
     options = {"task": "verification", "classes": 120, "size": 12}
     full = lossbench.load_dataset("glyphs", **options)
@@ -95,6 +113,8 @@ def test_the_first_k_classes_or_a_list_are_relabelled_from_zero(registry):
         ({"per_class": 5, "train": 50}, "either train or per_class"),
         ({"validation": 1.0}, "between 0 and 1"),
         ({"validation": 0.001}, "leaves a class without one"),
+        ({"holdout": 0.0}, "holdout must be a share of the training images between 0 and 1, got 0"),
+        ({"holdout": 0.999}, "holdout = 0.999 of 1201 images leaves a class without one"),
         ({"classes": [1, 1]}, "different labels"),
         ({"classes": [1, 12]}, "0 to 9"),
         ({"trian": 5}, "did you mean 'train'"),

@@ -181,9 +181,34 @@ def test_omniglot_verifies_characters_of_alphabets_it_has_not_learned(tmp_path):
     assert (found.classes, len(found.train), len(found.test)) == (10, 200, 400)
     assert found.train.images.shape[1:] == (12, 12, 1)
     assert found.pairs.shape == (200, 3)
+    retrieved = load("omniglot", tmp_path, task="retrieval")
+    assert (retrieved.classes, len(retrieved.train), len(retrieved.test), retrieved.pairs) == (10, 200, 400, None)
+    assert retrieved.unseen and np.array_equal(retrieved.test.images, found.test.images)
     plain = load("omniglot", tmp_path)
     assert (plain.classes, len(plain.train), len(plain.test), plain.pairs) == (10, 150, 50, None)
     assert load("omniglot", tmp_path, part="all").classes == 30
+
+
+def test_the_last_classes_of_a_tree_are_unseen_or_those_of_its_test_folder(tmp_path):
+    for number in range(5):
+        for picture in range(3):
+            write_picture(tmp_path / "pets" / f"class{number}" / f"{picture}.png", colour(8, level=40 * number))
+    found = load("folder_unseen", tmp_path, path="pets", unseen=0.4)
+    assert (found.classes, len(found.train), len(found.test), found.unseen) == (3, 9, 6, True)
+    assert {int(image.flat[0]) // 40 for image in found.test.images} == {3, 4}
+    with pytest.raises(DataError, match="both need two or more"):
+        load("folder_unseen", tmp_path, path="pets", unseen=0.9)
+    with pytest.raises(DataError, match="at least 20 unseen classes"):
+        load("folder_unseen", tmp_path, path="pets", task="verification")
+    for part, numbers in (("train", (0, 1)), ("test", (3, 4))):
+        for number in numbers:
+            (tmp_path / "two" / part).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "pets" / f"class{number}").rename(tmp_path / "two" / part / f"class{number}")
+    split = load("folder_unseen", tmp_path, path="two")
+    assert (split.classes, len(split.test)) == (2, 6)
+    write_picture(tmp_path / "two/test/class0/0.png", colour(8, level=0))
+    with pytest.raises(DataError, match=r"class0: this class is also in .*train"):
+        load("folder_unseen", tmp_path, path="two")
 
 
 def test_drawn_pairs_are_fixed_half_of_one_class_and_share_no_class_between_folds():
@@ -230,6 +255,13 @@ def test_lfw_with_several_folds_learns_people_of_none_of_them(small_lfw):
     found = load("lfw", small_lfw, task="verification", fold=[0, 1], size=8)
     assert (found.classes, found.tested, len(found.pairs)) == (2, (0, 1), 4)
     assert set(np.rint(found.train.images[..., 0].mean((1, 2)) / 40).astype(int)) == {4, 5}
+
+
+def test_lfw_retrieves_all_pictures_of_the_people_of_a_fold(small_lfw):
+    found = load("lfw", small_lfw, task="retrieval", fold=0, size=8)
+    assert (found.classes, len(found.train), found.pairs, found.unseen) == (4, 24, None, True)
+    assert set(np.rint(found.test.images[..., 0].mean((1, 2)) / 40).astype(int)) == {0, 1}  # Ann, Bob
+    assert found.test.labels.tolist() == [0] * 6 + [1] * 6
 
 
 def test_lfw_as_a_classification_keeps_every_fifth_picture_to_test(small_lfw):

@@ -153,6 +153,35 @@ def test_the_pose_does_not_depend_on_the_side():
     assert min(np.corrcoef(one.ravel(), other.ravel())[0, 1] for one, other in zip(small, halved, strict=True)) > 0.6
 
 
+def test_retrieval_tests_all_images_of_the_characters_that_verification_holds_out(tmp_path):
+    options = {"classes": 50, "per_class": 4, "unseen": 30, "test_per_class": 3}
+    verified, retrieved = (
+        lossbench.load_dataset("glyphs", data=tmp_path, **options, task=task) for task in ("verification", "retrieval")
+    )
+    assert retrieved.pairs is None and retrieved.unseen and verified.unseen
+    assert np.array_equal(retrieved.test.labels, verified.test.labels) and retrieved.test.labels.min() == 50
+    assert np.array_equal(retrieved.test.images, verified.test.images)
+    assert np.array_equal(retrieved.train.images, verified.train.images)
+    held_out = lossbench.load_dataset("glyphs", data=tmp_path, **options, task="retrieval", validation=0.2)
+    assert (held_out.classes, len(held_out.test), len(np.unique(held_out.test.labels))) == (40, 40, 10)
+    few = lossbench.load_dataset("glyphs", data=tmp_path, **{**options, "classes": 20}, task="retrieval")
+    assert np.array_equal(few.test.images, retrieved.test.images)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"test_per_class": 1}, "30 unseen classes of at most 1 images; retrieval needs two, one of them with two"),
+        ({"unseen": 1}, "1 unseen classes"),
+        ({"per_class": 1, "validation": 0.2}, "validation = 0.2 of 20 classes leaves 4 unseen classes of at most 1"),
+    ],
+)
+def test_unseen_classes_that_cannot_be_retrieved_are_refused(tmp_path, options, problem):
+    small = {"classes": 20, "per_class": 2, "unseen": 30, "test_per_class": 2, "task": "retrieval"}
+    with pytest.raises(DataError, match=problem):
+        lossbench.load_dataset("glyphs", data=tmp_path, **{**small, **options})
+
+
 def test_verification_is_about_characters_that_training_never_sees():
     data = load(classes=200, task="verification", unseen=50, test_per_class=5, pairs_per_fold=40)
     assert not set(data.train.whole.codes) & set(data.test.whole.codes)

@@ -34,6 +34,7 @@ NOT_RUN = {
 ADDED = {
     "lossbench run mine.toml -l my_loss --seed 0": "--no-report",
     "lossbench run mine.toml --timeout 10m --memory 4GiB": "--no-report",
+    "lossbench run mine.toml --set schedule.steps=20 --set seeds=2 --out runs/try": "--no-report",
     "lossbench run mine.toml --retry-failed": "--no-report",
     "pip install ./acme": "--quiet --no-deps --no-build-isolation --target site",  # offline, into a folder
 }

@@ -18,7 +18,7 @@ from lossbench.store.records import Store
 
 ONE = SMALL.replace("seeds = 2", "seeds = 1").replace('["softmax", "w_softmax"]', '["mine"]')
 ONE = ONE.replace("title", 'baseline = "mine"\ntitle')
-SLOWLY = ONE.replace("steps = 6", "steps = 80")
+LONGER = ONE.replace("steps = 6", "steps = 40")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -116,9 +116,12 @@ def test_limits_are_kept_on_the_node(tmp_path):
 
 
 def test_another_attempt_goes_on_from_the_state_that_was_sent(tmp_path):
-    write_loss(tmp_path, "mine", "time.sleep(0.03)")
-    cell, registry = planned(tmp_path, SLOWLY)
+    slowly = tmp_path / "slowly"
+    slowly.touch()
+    write_loss(tmp_path, "mine", f"if os.path.exists({str(slowly)!r}): time.sleep(0.03)")
+    cell, registry = planned(tmp_path, LONGER)
     started, *states, whole = node.work(*asked(cell, registry, checkpoint=0.2))
+    slowly.unlink()
     assert started == {"started": True}
     assert states and all(set(state) == {"partial"} for state in states)
     *_, resumed = node.work(*asked(cell, registry), partial=states[-1]["partial"])
@@ -183,7 +186,7 @@ def test_whoever_stops_the_task_stops_the_cell(tmp_path, scratch):
         "mine",
         f"if self.calls == 1: open({str(marker)!r}, 'w').write(str(os.getpid()))\n        time.sleep(0.05)",
     )
-    cell, registry = planned(tmp_path, SLOWLY.replace("steps = 80", "steps = 4000"))
+    cell, registry = planned(tmp_path, ONE.replace("steps = 6", "steps = 4000"))
     messages = node.work(*asked(cell, registry, checkpoint=0.1))
     assert [set(next(messages)) for _ in range(2)] == [{"started"}, {"partial"}]
     pid = int(marker.read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SMALL, write_loss
-from kit.runs import ran, records, write_suite
+from kit.runs import records, write_suite
 
 from lossbench import api
 from lossbench.core.errors import LossbenchError
@@ -35,12 +35,15 @@ class Backbone(nn.Module):
 
 DATASET = '''"""A dataset that goes elsewhere."""
 import os
-from lossbench.data.sets import digits
+import numpy as np
+from lossbench.data import Dataset, Split
 
 
 def load(root):
     os.chdir("/")
-    return digits.load(root)
+    images = np.random.default_rng(0).integers(256, size=(120, 8, 8, 1), dtype=np.uint8)
+    split = Split.of(images, np.arange(120) % 10)
+    return Dataset(split, split, 10)
 '''
 
 
@@ -106,10 +109,10 @@ def test_a_report_folder_that_cannot_be_written_is_refused_before_anything_train
         assert not api.run("suite.toml", reports=None).unfinished  # without a report it does not matter
 
 
-def test_a_bad_report_folder_is_one_sentence(tmp_path):
+def test_a_bad_report_folder_is_one_sentence(tmp_path, lossbench):
     write_suite(tmp_path, ONE)
     (tmp_path / "reports").write_text("mine")
-    refused = ran(tmp_path, "run", "suite.toml")
+    refused = lossbench("run", "suite.toml")
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
     assert refused.stderr.startswith("lossbench: reports: cannot write the report there (")

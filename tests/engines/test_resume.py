@@ -62,10 +62,17 @@ def test_a_cell_goes_on_from_its_kept_state_to_the_same_bits(tmp_path, read_suit
     assert np.array_equal(resumed.correct, whole.correct)
 
 
-@pytest.fixture
-def kept(tmp_path, read_suite, registry, monkeypatch):
-    """A cell of 30 steps that was stopped after 17, and where its state is."""
+@pytest.fixture(scope="module")
+def whole(read_suite, registry):
+    """A cell of 30 steps, and its record."""
     cell = plan(read_suite(SMALL.replace("steps = 6", "steps = 30")))[0]
+    return cell, train.run(cell, registry, data_folder()).record
+
+
+@pytest.fixture
+def kept(tmp_path, whole, registry, monkeypatch):
+    """That cell, stopped after 17 steps, and where its state is."""
+    cell, _ = whole
     partial = Checkpointer(tmp_path / "kept" / "state.pt", cell.key, every=0)
     stopped_after_17_steps(cell, registry, monkeypatch, partial)
     return cell, partial
@@ -118,14 +125,14 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_state_is_not_trusted_and_the_cell_says_so(kept, registry, capsys, damage):
+def test_a_damaged_state_is_not_trusted_and_the_cell_says_so(kept, whole, registry, capsys, damage):
     cell, partial = kept
     DAMAGES[damage](partial)
     found = train.run(cell, registry, data_folder(), checkpointer=Checkpointer(partial.path, cell.key))
     assert found.record.flags == ("restarted",)
     assert "the saved state state.pt is not used: it" in capsys.readouterr().out
     assert not partial.path.is_file()
-    assert result(found.record.to_json()) == result(train.run(cell, registry, data_folder()).record.to_json())
+    assert result(found.record.to_json()) == result(whole[1].to_json())
 
 
 @pytest.mark.slow

@@ -99,6 +99,7 @@ def test_force_trains_again_and_comes_to_the_same(copied):
     assert len(list((copied / "run/set_aside").iterdir())) >= 2
 
 
+@pytest.mark.slow  # docs/python.md is such a script, and always run
 def test_a_script_without_a_main_guard_can_run_a_suite(tmp_path):
     """multiprocessing would import the user's script again in every child; the fork server does not."""
     suite = write_suite(tmp_path, SMALL.replace("seeds = 2", "seeds = 1"))

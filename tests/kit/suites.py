@@ -26,6 +26,7 @@ trials = 2
 validation = 0.25
 lr = [0.005, 0.2]
 """
+RETRIEVED = VERIFIED.replace("verification", "retrieval").replace("pairs_per_fold = 20", "test_per_class = 6")
 
 NOTE = "Stand-ins: digits and glyphs replace MNIST and CIFAR-10. The real data: lossbench run any --profile cpu."
 ANY = f"""

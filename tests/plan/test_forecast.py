@@ -92,28 +92,24 @@ def test_cells_that_want_a_gpu_get_one_each_and_none_is_one_sentence(read_suite,
     assert local.gpus_for(plan(read_suite(SMALL))) == []
 
 
-def test_a_cell_sees_the_gpu_it_was_given_and_no_other(tmp_path, lossbench):
+def test_a_cell_sees_the_gpu_it_was_given_and_no_other(tmp_path, lossbench, monkeypatch):
     """Two pretended GPUs, four cells: each process sees one of them. That torch finds no driver is their end."""
     from conftest import write_loss
 
-    say = "print('sees', os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
+    say = "print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True)"
     write_loss(tmp_path, "says", "pass", constructor=say)
     suite = SMALL.replace('"w_softmax"]', '"says"]').replace("seeds = 2", "seeds = 4") + 'device = "cuda"\n'
     (tmp_path / "suite.toml").write_text(suite)
-    import os
-
-    ran = lossbench(
-        "run", "suite.toml", "--no-report", "-j", "4", "-l", "says", env={**os.environ, "CUDA_VISIBLE_DEVICES": "5,7"}
-    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    ran = lossbench("run", "suite.toml", "--no-report", "-j", "4", "-l", "says")
     assert ran.returncode == 1
     seen = [path.read_text() for path in (tmp_path / "runs/small/logs").glob("*.log")]
     assert {line for text in seen for line in text.splitlines() if line.startswith("sees")} == {"sees 5", "sees 7"}
 
 
-def test_a_machine_without_a_gpu_refuses_before_anything_is_written(tmp_path, lossbench):
-    import os
-
+def test_a_machine_without_a_gpu_refuses_before_anything_is_written(tmp_path, lossbench, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "suite.toml").write_text(SMALL + 'device = "cuda"\n')
-    ran = lossbench("run", "suite.toml", env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    ran = lossbench("run", "suite.toml")
     assert ran.returncode == 2 and 'use device = "cpu"' in ran.stderr and "Traceback" not in ran.stderr
     assert not (tmp_path / "runs").exists()

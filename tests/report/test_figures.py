@@ -105,7 +105,7 @@ def test_every_seed_is_a_dot(results, drawings):
 
 
 def test_the_diagram_counts_datasets_and_not_seeds(results, drawings):
-    found = results.ranking
+    (found,) = results.rankings
     # digits (two experiments, four widths), glyphs (with two class counts) and four more; glyphs has three losses.
     assert found.table.datasets == ("digits", "glyphs", "mnist", "fashion_mnist", "cifar10", "omniglot")
     assert found.table.losses == tuple(LONG[:3])
@@ -123,10 +123,10 @@ def test_ranks_without_a_difference_join_all_losses():
     same = results_of(*(made(name, name, ["softmax", *LONG[1:4]], seeds=2) for name in sets))
     noise = same.records.assign(accuracy=np.random.default_rng(3).normal(90, 1, len(same.records)))
     results = Results(same.info, same.runs, same.cells, noise, {})
-    assert results.ranking.test.p > 0.05
+    assert results.rankings[0].test.p > 0.05
     drawing = figures.critical_difference_diagram(results)
     (bar,) = labelled(panel(drawing), "not different")
-    assert np.ptp(bar.get_xdata()) >= np.ptp(results.ranking.test.ranks)
+    assert np.ptp(bar.get_xdata()) >= np.ptp(results.rankings[0].test.ranks)
     assert "finds no difference" in drawing.caption
 
 

@@ -58,6 +58,10 @@ REFUSED = {
         'metric = "step_seconds"\nincreases_with = "width"\nloss = "softmax"',
         ["claim[0].metric", "within a timing cell"],
     ),
+    "calibration without held-out images": (
+        'metric = "ece_scaled"\nbetter = "center"\nthan = "softmax"',
+        ["claim[0].metric", "the dataset of experiment 'digits' has no 'holdout', which 'ece_scaled' needs"],
+    ),
     "a trend over the width at a width": (
         'increases_with = "width"\nloss = "softmax"\nwidth = 8',
         ["claim[0].width", "cannot be combined with a trend"],
@@ -96,3 +100,9 @@ def test_the_schema_for_editors_knows_all_forms(registry):
         "unchanged_with",
     } <= set(known)
     jsonschema.Draft202012Validator.check_schema(json_schema(registry))
+
+
+def test_a_claim_about_calibration_is_read_where_images_are_held_out(read_suite):
+    text = GRID.replace('dataset = "digits"', 'dataset = { name = "digits", holdout = 0.2 }')
+    suite = read_suite(text + claim('metric = "ece_scaled"\nbetter = "center"\nthan = "softmax"'))
+    assert suite.info.claims[0].metric == "ece_scaled"

@@ -180,8 +180,8 @@ def test_a_trial_counts_only_if_all_its_seeds_finished_and_a_loss_without_any_is
     chosen = {label: setting for (_, label), setting in tuned.settings.items()}
     settings_of = suite.experiments[0].trials.settings
     assert set(chosen) == {"w_softmax", "cosface[s=16.0]"}
-    assert chosen["w_softmax"].lr == settings_of["w_softmax"][3].lr
-    assert chosen["cosface[s=16.0]"].lr == settings_of["cosface[s=16.0]"][1].lr
+    assert chosen["w_softmax"].schedule == settings_of["w_softmax"][3].schedule
+    assert chosen["cosface[s=16.0]"].schedule == settings_of["cosface[s=16.0]"][1].schedule
     (sentence,) = tune.notices(plan(suite), records)
     assert "softmax" in sentence
     assert "none of its 4 trials finished" in sentence
@@ -280,7 +280,7 @@ def test_a_profile_tunes_at_another_scale_and_may_skip_what_is_tuned(read_suite)
     assert read_suite(text).info.tuning.experiments == {"digits": "digits-tuned"}
     short = read_suite(text, "short")
     assert len(trials_of(plan(short))) == 3 * 2
-    assert short.info.tuning.lr == "0.005…0.2 (log)"
+    assert short.info.tuning.schedule == {"lr": "0.005…0.2 (log)"}
     assert read_suite(text, "without").info.tuning is None
     assert trials_of(plan(read_suite(text, "without"))) == []
 

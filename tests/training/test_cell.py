@@ -68,6 +68,23 @@ def test_the_record_states_counts_ledger_angles_and_metrics(cells, registry, dig
         features = state.backbone.eval()(as_input(digits.test.images.copy()))
     assert record.geometry["norm_test"] == record.metrics["feature_norm"]
     assert record.geometry["norm_test"] == pytest.approx(float(features.norm(dim=1).mean()), rel=1e-5)
+    logits, labels = state.loss.eval().logits(features), torch.from_numpy(digits.test.labels)
+    nll = torch.nn.functional.cross_entropy(logits.double(), labels).item()
+    assert record.metrics["nll"] == pytest.approx(nll, rel=1e-5)
+    assert record.metrics["ece"] > 0 and record.metrics["ece_scaled"] is None  # nothing is held out
+
+
+def test_temperature_scaling_is_fitted_on_images_that_are_not_trained_on(read_suite, registry):
+    text = SMALL.replace('dataset = "digits"', 'dataset = { name = "digits", holdout = 0.5 }')
+    seen = []
+    measured = train.measured
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "measured", lambda test, *rest: (seen.append(test), measured(test, *rest))[1])
+        record = train.run(plan(read_suite(text))[0], registry, DATA).record
+    parts = load_dataset("digits", holdout=0.5)
+    assert np.array_equal(seen[0].held_out.labels, parts.held_out.labels) and seen[0].held_out.outputs is not None
+    assert np.array_equal(seen[0].train.labels, parts.train.labels)
+    assert 0 <= record.metrics["ece_scaled"] < 100
 
 
 def test_evaluations_put_test_scores_on_the_curve_without_changing_the_result(cells, registry):

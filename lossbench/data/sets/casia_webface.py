@@ -26,7 +26,7 @@ IN_LFW = [
 def load(
     root: Path,
     *,
-    task: Literal["classification", "verification"] = "verification",
+    task: Literal["classification", "verification", "retrieval"] = "verification",
     exclude: list[str] | None = None,
     least: int = 2,
     crop: int = 160,
@@ -34,7 +34,8 @@ def load(
 ) -> Dataset:
     """`root`/casia_webface/PERSON/*.jpg, people with at least `least` pictures; `exclude` replaces the shipped list.
 
-    Verification: train on all of them, test on LFW's 6,000 pairs. Classification: every fifth is a test picture.
+    Verification: train on all of them, test on LFW's 6,000 pairs. Retrieval: test on all pictures of LFW.
+    Classification: every fifth is a test picture.
     """
     folder = root / "casia_webface"
     if not folder.is_dir():
@@ -52,7 +53,11 @@ def load(
         test = [pictures[min(4, least - 1) :: 5] for pictures in learned]
         splits = [face_split(*labelled(part), crop, align) for part in (train, test)]
         return Dataset(splits[0], splits[1], len(learned), sources=(folder,))
-    test_paths, pairs, folds, _ = lfw_pairs(root, lfw_people(root))
+    people = lfw_people(root)
+    if task == "retrieval":
+        splits = [face_split(*labelled(part), crop, align) for part in (learned, list(people.values()))]
+        return Dataset(splits[0], splits[1], len(learned), sources=(folder, root / "lfw"))
+    test_paths, pairs, folds, _ = lfw_pairs(root, people)
     return Dataset(
         face_split(*labelled(learned), crop, align),
         face_split(test_paths, person_labels(test_paths), crop, align),

@@ -21,25 +21,17 @@ def load(root: Path, *, path: str, every: int = 5, crop: int | None = None) -> D
     Without folders `train` and `test` (or `val`), every `every`-th picture of a class is a test picture. `crop` keeps
     the central square of that many pixels.
     """
-    place = root / path
-    if not is_folder(place):
-        raise DataError(f"folder: no such directory: {place} (a relative path is resolved against the data folder)")
-    parts = [
-        place / "train",
-        next((place / name for name in ("test", "val") if (place / name).is_dir()), place / "test"),
-    ]
-    if all(part.is_dir() for part in parts):
-        train, test = (class_folders(part) for part in parts)
+    place, sources = parts_of(root, path)
+    train, *rest = (class_folders(part) for part in sources)
+    if rest:
+        (test,) = rest
         if unknown := sorted(test.keys() - train.keys()):
-            raise DataError(f"{parts[1] / unknown[0]}: this class has no pictures in {parts[0]}")
-        sources = tuple(parts)
+            raise DataError(f"{sources[1] / unknown[0]}: this class has no pictures in {sources[0]}")
     else:
         if every < 2:
             raise DataError(f"every must be at least 2, got {every}: each class keeps pictures to train on")
-        whole = class_folders(place)
-        train = {name: [p for i, p in enumerate(paths) if i % every != every - 1] for name, paths in whole.items()}
-        test = {name: paths[every - 1 :: every] for name, paths in whole.items()}
-        sources = (place,)
+        test = {name: paths[every - 1 :: every] for name, paths in train.items()}
+        train = {name: [p for i, p in enumerate(paths) if i % every != every - 1] for name, paths in train.items()}
     names = list(train)
     if len(names) < 2:
         raise DataError(f"{place}: has only one class folder with pictures; at least two are needed")
@@ -53,3 +45,13 @@ def load(root: Path, *, path: str, every: int = 5, crop: int | None = None) -> D
         len(names),
         sources=sources,
     )
+
+
+def parts_of(root: Path, path: str) -> tuple[Path, tuple[Path, ...]]:
+    """The tree at `path`, and its folders `train` and `test` (or `val`); the tree itself if it has not both."""
+    place = root / path
+    if not is_folder(place):
+        raise DataError(f"folder: no such directory: {place} (a relative path is resolved against the data folder)")
+    test = next((place / name for name in ("test", "val") if (place / name).is_dir()), place / "test")
+    parts = (place / "train", test)
+    return place, parts if all(part.is_dir() for part in parts) else (place,)

@@ -42,17 +42,17 @@ def load(
     test_per_class: int = 20,
     side: int = 28,
     difficulty: float = 1.0,
-    task: Literal["classification", "verification"] = "classification",
+    task: Literal["classification", "verification", "retrieval"] = "classification",
     unseen: int = 100,
     pairs_per_fold: int = 600,
 ) -> Dataset:
     """Images of `side`×`side` pixels; `difficulty` 0 is clean print, 2 is hard to read.
 
-    Classification: training and test images of the same classes. Verification: pairs of images of `unseen` other
-    characters, taken evenly from all scripts; they stay the same when `classes` changes.
+    Classification: training and test images of the same classes. Verification and retrieval: test images of `unseen`
+    other characters, taken evenly from all scripts; they stay the same when `classes` changes.
     """
     known = characters()
-    held = unseen if task == "verification" else 0
+    held = 0 if task == "classification" else unseen
     _check("unseen", held, 0, len(known) - 2)
     _check("classes", classes, 2, len(known) - held, f"glyphs has {len(known)} characters, of which {held} stay unseen")
     _check("per_class", per_class, 1, 10**6)
@@ -67,6 +67,8 @@ def load(
     others = [code for place, code in enumerate(known) if place not in evenly]
     train = _split(others[:classes], "train", per_class, side, difficulty)
     test = _split([known[place] for place in sorted(evenly)], "test", test_per_class, side, difficulty, classes)
+    if task == "retrieval":
+        return Dataset(train, test, classes)
     pairs, folds = drawn_pairs(test.labels, pairs_per_fold)
     return Dataset(train, test, classes, pairs=pairs, folds=folds)
 

@@ -22,7 +22,7 @@ CLASSES = 423  # people with five pictures or more; fewer where folds are left o
 def load(
     root: Path,
     *,
-    task: Literal["classification", "verification"] = "classification",
+    task: Literal["classification", "verification", "retrieval"] = "classification",
     fold: int | list[int] = 0,
     least: int = 5,
     crop: int = 160,
@@ -32,7 +32,8 @@ def load(
 
     Classification: every fifth picture of a person is a test picture. Verification: train on the people outside `fold`.
     One fold: its pairs are tested with the threshold of the other nine, the official protocol. A list of folds: train
-    on none of them, test each with the threshold of the others in the list.
+    on none of them, test each with the threshold of the others in the list. Retrieval: all pictures of the people in
+    the pairs of `fold`.
     """
     people = lfw_people(root)
     sources = (root / "lfw", root / "lfw" / "pairs.txt")
@@ -41,9 +42,9 @@ def load(
         raise DataError(f"least must be at least 2 and leave two people, got {least}, which leaves {len(enough)}")
     if task == "classification":
         every = [(pictures, np.arange(len(pictures)) % 5 == min(4, least - 1)) for pictures in enough.values()]
-        train = [[picture for picture, test in zip(*one, strict=True) if not test] for one in every]
-        test = [[picture for picture, test in zip(*one, strict=True) if test] for one in every]
-        splits = [face_split(*labelled(part), crop, align) for part in (train, test)]
+        learned = [[picture for picture, test in zip(*one, strict=True) if not test] for one in every]
+        tests = [[picture for picture, test in zip(*one, strict=True) if test] for one in every]
+        splits = [face_split(*labelled(part), crop, align) for part in (learned, tests)]
         return Dataset(splits[0], splits[1], len(enough), sources=sources)
     tested = sorted({fold} if isinstance(fold, int) else set(fold))
     if not tested or not all(0 <= one <= 9 for one in tested):
@@ -53,8 +54,12 @@ def load(
     learned = [pictures for name, pictures in enough.items() if name not in left_out]
     if len(learned) < 2:
         raise DataError(f"only {len(learned)} people with {least} pictures or more are outside the folds {tested}")
+    train = face_split(*labelled(learned), crop, align)
+    if task == "retrieval":
+        unseen = [pictures for name, pictures in people.items() if name in left_out]
+        return Dataset(train, face_split(*labelled(unseen), crop, align), len(learned), sources=sources)
     return Dataset(
-        face_split(*labelled(learned), crop, align),
+        train,
         face_split(test_paths, person_labels(test_paths), crop, align),
         len(learned),
         pairs,

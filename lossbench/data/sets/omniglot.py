@@ -1,7 +1,7 @@
 """Omniglot, handwritten characters of 50 alphabets, gray: 1,623 classes of 20 drawings.
 
 Lake, Salakhutdinov & Tenenbaum, "Human-level concept learning through probabilistic program induction", Science, 2015
-(MIT licence). In verification a network learns the 964 background characters and is tested on pairs of the 659
+(MIT licence). In verification and retrieval a network learns the 964 background characters and is tested on the 659
 evaluation characters, which are of other alphabets.
 """
 
@@ -22,26 +22,27 @@ CLASSES = 964
 def load(
     root: Path,
     *,
-    task: Literal["classification", "verification"] = "classification",
+    task: Literal["classification", "verification", "retrieval"] = "classification",
     part: Literal["background", "evaluation", "all"] = "background",
     pairs_per_fold: int = 600,
 ) -> Dataset:
     """Classification: the characters of `part`, every fourth drawing (five drawers of twenty) to test.
 
     Verification: all background drawings to train, ten folds of `pairs_per_fold` fixed pairs of evaluation characters.
+    Retrieval: all evaluation drawings are tested.
     """
     places = {name: root / "omniglot" / f"images_{name}" for name in ("background", "evaluation")}
-    wanted = list(places) if part == "all" or task == "verification" else [part]
+    wanted = list(places) if part == "all" or task != "classification" else [part]
     for name in wanted:
         if not places[name].is_dir():
             raise missing("omniglot", places[name])
     alphabets = {name: [a for a in sorted(places[name].iterdir()) if a.is_dir()] for name in wanted}
     characters = {name: [p for a in alphabets[name] for p in class_folders(a).values()] for name in wanted}
     sources = tuple(alphabet for name in wanted for alphabet in alphabets[name])
-    if task == "verification":
+    if task != "classification":
         paths, labels = labelled(characters["background"])
         test_paths, test_labels = labelled(characters["evaluation"])
-        pairs, folds = drawn_pairs(test_labels, pairs_per_fold)
+        pairs, folds = drawn_pairs(test_labels, pairs_per_fold) if task == "verification" else (None, None)
         train, test = (
             Split.of(Pictures(paths, gray=True), labels),
             Split.of(Pictures(test_paths, gray=True), test_labels),

@@ -63,6 +63,7 @@ def html(results: Results, sections: Sequence[Section]) -> str:
         title=plain.line(results.info.title),
         suite=results.info.name,
         profile=plain.line(results.info.profile or ""),
+        overrides=plain.line(", ".join(results.info.overrides)),
         note=plain.line(results.info.note),
         statuses=sorted(results.statuses.items()),
         sections=sections,

@@ -95,6 +95,8 @@ class Warned(Strict):
 
 
 class Ranks(Strict):
+    backbone: str = Field(description="the backbone it is about; empty where each dataset has one")
+    averaged: list[str] = Field(description="the axes over whose values accuracies are averaged within a dataset")
     datasets: list[str]
     losses: list[str]
     means: list[list[float | None]]
@@ -112,6 +114,7 @@ class Tuning(Strict):
     seeds: int = Field(description="per trial")
     validation: float = Field(description="share of the training images that is held out")
     lr: str = Field(description="the range of the learning rate; empty: not tuned")
+    schedule: dict[str, str] = Field(description="the ranges of the tuned keys of the schedule, as text")
     ranges: dict[str, dict[str, str]] = Field(description="by loss and option")
     experiments: dict[str, str] = Field(description="name of the experiment → name of its tuned counterpart")
     losses: Annotated[list[Any], Columns(TUNING_COLUMNS)]
@@ -149,6 +152,7 @@ class ReportData(Strict):
     suite: str
     title: str
     profile: str | None
+    overrides: list[str] = Field(description="keys of the suite given with --set, as key=value")
     note: str = Field(description="shown first in the report, such as which data are a stand-in; may be empty")
     command: str = Field(description="runs the suite again")
     baseline: str = Field(description="the loss that every comparison is against")
@@ -164,7 +168,8 @@ class ReportData(Strict):
     claims: Annotated[list[Any], Columns(CLAIM_COLUMNS)]
     published: Annotated[list[Any], Columns(PUBLISHED_COLUMNS)]
     tuning: Tuning | None
-    ranks: Ranks | None
+    ranks: Ranks | None = Field(description="the first of `rankings`")
+    rankings: list[Ranks] = Field(description="one, or one per backbone where a dataset has several")
     phases: Annotated[list[Any], Columns(PHASE_COLUMNS)]
     front: Annotated[list[Any], Columns(FRONT_COLUMNS)]
     threats: list[Warned]

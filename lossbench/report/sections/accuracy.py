@@ -7,6 +7,7 @@ import numpy as np
 from lossbench import stats
 from lossbench.analysis.ranks import Ranking, identity
 from lossbench.analysis.results import Results
+from lossbench.core.point import SHORT
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, compared, per_experiment
@@ -81,7 +82,8 @@ def tuning(results: Results) -> Section:
     )
     varied = {loss: [f"{name} {axis}" for name, axis in axes.items()] for loss, axes in budget.ranges.items()}
     listed = "; ".join(f"{loss}: {', '.join(axes) or 'no options'}" for loss, axes in varied.items())
-    shared = f"learning rate of every loss {budget.lr}; " if budget.lr else ""
+    words_of = {"lr": "learning rate"}
+    shared = "".join(f"{words_of.get(key, key)} of every loss {axis}; " for key, axis in budget.schedule.items())
     caption = (
         "test accuracy in percent with 95 % intervals, with default and with tuned settings; Δ: tuned minus default, "
         "paired by seed. Validation: accuracy of the chosen trial on the held-out images, biased upwards as the best "
@@ -92,7 +94,7 @@ def tuning(results: Results) -> Section:
         ended = [f"{row['trials']} of {budget.trials}" if row["trials"] < budget.trials else f"{row['trials']}"]
         ended += [f"{row[key]} {word}" for key, word in (("failed", "failed"), ("left", "not run")) if row[key]]
         decided = words.finite(row["trial"])
-        parts = [row["chosen"], f"lr={row['lr']:g}" if decided and budget.lr else ""]
+        parts = [row["chosen"], f"lr={row['lr']:g}" if decided and "lr" in budget.schedule else ""]
         setting = ", ".join(part for part in parts if part) + (" (default)" if row["trial"] == 1 else "")
         return {
             "loss": row["loss"],
@@ -122,15 +124,19 @@ def tuning(results: Results) -> Section:
 
 def across_datasets(results: Results) -> Section:
     """Mean ranks with Friedman's test and the critical difference; N is the number of datasets."""
-    title, baseline = "Across datasets", results.info.baseline
-    found = results.ranking
-    if found is None:
+    blocks = [block for found in results.rankings for block in _ranked(results, found)]
+    if not blocks:
         names = sorted({identity(point["dataset"]) for point in results.points})
         why = (
             f"all results are on {names[0]}" if len(names) == 1 else "fewer than two datasets with two losses in common"
         )
-        return Section("datasets", title, (Prose(f"No ranks across datasets: {why}."),))
-    n = len(found.table.datasets)
+        blocks = [Prose(f"No ranks across datasets: {why}.")]
+    return Section("datasets", "Across datasets", tuple(blocks))
+
+
+def _ranked(results: Results, found: Ranking) -> list[Block]:
+    """One ranking: its table, and the tests in words."""
+    baseline, n = results.info.baseline, len(found.table.datasets)
     pairs = {pair.a: pair for pair in found.pairs}
     rows = []
     for index in np.argsort(found.test.ranks, kind="stable"):
@@ -141,13 +147,15 @@ def across_datasets(results: Results) -> Section:
         row[f"p against {baseline} (Wilcoxon, Holm)"] = words.p_value(pair and pair.p_holm)
         row["rank effect"] = words.number(pair and pair.effect)
         rows.append(row)
+    over = ", ".join(SHORT.get(name, name) for name in found.averaged)
     caption = (
-        f"Accuracy in percent, averaged over seeds and points within each dataset; ranks over N = {n} datasets, 1 is "
-        "best. Rank effect: from −1 (always behind the baseline) to 1 (always ahead)."
+        (f"Backbone {found.backbone}: accuracy" if found.backbone else "Accuracy")
+        + f" in percent, averaged over seeds{f' and points (which differ in {over})' if over else ''} within each "
+        f"dataset; ranks over N = {n} datasets, 1 is best. Rank effect: from −1 (always behind the baseline) to 1 "
+        "(always ahead)."
     )
     caption += " If an experiment was tuned, the tuned losses are ranked." if results.info.tuning else ""
-    blocks: list[Block] = [Table.of(rows, left=["loss"], caption=caption), *map(Prose, _rank_tests(found, baseline))]
-    return Section("datasets", title, tuple(blocks))
+    return [Table.of(rows, left=["loss"], caption=caption), *map(Prose, _rank_tests(found, baseline))]
 
 
 def _rank_tests(found: Ranking, baseline: str) -> list[str]:

@@ -55,7 +55,7 @@ def _memory(results: Results) -> Table | None:
             "FC layer": words.size(row["bytes_fc"]),
             "class weights": words.size(row["bytes_classifier"]),
             "loss state": words.size(row["bytes_loss"]),
-            "backbone": words.size(row["bytes_model"]),
+            "whole backbone": words.size(row["bytes_model"]),
             "optimizer": words.size(row["bytes_optimizer"]),
             "peak": words.size(row["bytes_peak"]),
         }

@@ -1,6 +1,8 @@
-"""Results along the axes of the grid; verification and geometry at every point."""
+"""Results along the axes of the grid; metrics of unseen classes and geometry at every point."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,6 @@ from lossbench.report.blocks import Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment, table
 from lossbench.tasks import TASKS
 
-VERIFICATION = {name: METRICS[name].title for name in TASKS["verification"].headline}
 MOST_CLASSES = 10  # with a column of angles each
 
 
@@ -56,17 +57,6 @@ def _along(results: Results, along: Along) -> Table:
 
 def verification(results: Results) -> Section:
     """Verification of pairs of unseen classes: the metrics that LFW papers report, with verdicts."""
-    found = {metric: compared(results, metric) for metric in VERIFICATION}
-
-    def write(row: Row) -> dict[str, str]:
-        shown = {"loss": row["loss"]}
-        for metric, heading in VERIFICATION.items():
-            mine = found[metric].get(at(row))
-            pairs = results.pair_intervals.get((*at(row), metric))
-            shown[heading] = words.number(row[metric]) + (f" {words.interval(*pairs)}" if pairs else "")
-            shown[f"Δ {heading}"] = f"{words.difference(mine, unit=False)} {mine['verdict']}" if mine else words.DASH
-        return shown
-
     caption = (
         f"means over seeds in percent with 95 % intervals over pairs, and paired differences from "
         f"{results.info.baseline} with 95 % intervals over seeds. The interval over pairs is that of one network, "
@@ -74,9 +64,66 @@ def verification(results: Results) -> Section:
         "EER: error rate at which both errors are equal; AUC: area under the ROC curve. Accuracy, at the threshold of "
         "the other folds, is in the tables above."
     )
+    verified = _of_task(results, "verification", TASKS["verification"].headline, lambda frame: caption)
+
+    def identified(frame: pd.DataFrame) -> str:
+        enrolled, probes, single, foreign = _counted(results, frame, ("enrolled", "probes", "single", "nonmated"))
+        return (
+            f"identification on the same classes, means over seeds in percent. {enrolled} classes with two or more "
+            f"images are enrolled with the mean of the first half of their images; the other {probes} images are "
+            "probes. Rank-1: share of probes whose nearest class is their own. TPIR: share of probes that are accepted "
+            "and find their class in a gallery of half of the classes, at the given share of accepted probes whose "
+            f"class is not in the gallery (FPIR, {foreign} searches; {single} classes with one image are only searched "
+            "for)."
+        )
+
+    names = ("rank@1", "tpir@0.1", "tpir@0.01")
+    return Section("verification", "Verification", (*verified, *_of_task(results, "verification", names, identified)))
+
+
+def retrieval(results: Results) -> Section:
+    """Retrieval of images of unseen classes: the metrics of papers on metric learning, with verdicts."""
+
+    def caption(frame: pd.DataFrame) -> str:
+        queries, gallery, alone = _counted(results, frame, ("queries", "gallery", "alone"))
+        return (
+            f"means over seeds in percent, paired differences from {results.info.baseline} with 95 % intervals over "
+            f"seeds. {queries} test images are queries, each against the {gallery} other test images; {alone} images "
+            "without another of their class are no queries, but stay in the gallery. Recall@k: share of queries with "
+            "an image of their class among the k nearest by cosine; MAP@R and R-precision: over the R nearest, R being "
+            "the number of other images of the query's class."
+        )
+
+    return Section(
+        "retrieval", "Retrieval", tuple(_of_task(results, "retrieval", TASKS["retrieval"].headline, caption))
+    )
+
+
+def _counted(results: Results, frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """What the records of an experiment counted under these names; a dash for none."""
+    mine = results.trained["experiment"] == frame["experiment"].iloc[0]
+    counts = list(results.trained["counts"][mine])
+    return [words.span([found[name] for found in counts if name in found]) for name in names]
+
+
+def _of_task(results: Results, task: str, names: Sequence[str], caption: Callable[[pd.DataFrame], str]) -> list[Block]:
+    """Metrics of a task and their differences from the baseline, one row per loss and point that has them."""
+    titles = {name: METRICS[name].title for name in names}
+    found = {metric: compared(results, metric) for metric in titles}
+
+    def write(row: Row) -> dict[str, str]:
+        shown = {"loss": row["loss"]}
+        for metric, heading in titles.items():
+            mine = found[metric].get(at(row))
+            pairs = results.pair_intervals.get((*at(row), metric))
+            shown[heading] = words.number(row[metric]) + (f" {words.interval(*pairs)}" if pairs else "")
+            shown[f"Δ {heading}"] = f"{words.difference(mine, unit=False)} {mine['verdict']}" if mine else words.DASH
+        return shown
+
     main = results.main
-    verified = main[main["task"] == "verification"] if len(main) else main
-    return Section("verification", "Verification", tuple(per_experiment(verified, write, caption, left=["loss"])))
+    if not len(main) or main[list(names)].isna().all(axis=None):
+        return []
+    return per_experiment(main[main["task"] == task], write, caption, left=["loss"])
 
 
 def geometry(results: Results) -> Section:

@@ -70,7 +70,7 @@ def table(
 def per_experiment(
     frame: pd.DataFrame,
     write: Callable[[Row], dict[str, str]],
-    caption: str,
+    caption: str | Callable[[pd.DataFrame], str],
     *,
     left: Sequence[str],
     anchors: Callable[[Row], Sequence[Anchor]] = lambda row: [anchor(row)],
@@ -81,5 +81,6 @@ def per_experiment(
         found = group.to_dict("records")
         cells = [anchors(row) for row in found]
         rows = [write(row) for row in found]
-        tables.append(table(found, rows, caption, left=left, anchors=cells, experiment=experiment))
+        said = caption if isinstance(caption, str) else caption(group)
+        tables.append(table(found, rows, said, left=left, anchors=cells, experiment=experiment))
     return tables

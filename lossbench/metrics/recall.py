@@ -1,0 +1,18 @@
+"""Recall@k: the share of queries with an image of their class among the k nearest other images."""
+
+from __future__ import annotations
+
+from lossbench.metrics import Evaluation
+
+UNIT, BETTER, TASKS = "points", "higher", ("retrieval",)
+NAMES = {
+    "recall@1": ("Recall@1", {"k": 1}),
+    "recall@5": ("Recall@5", {"k": 5}),
+    "recall@10": ("Recall@10", {"k": 10}),
+}
+STEP = 100.0
+
+
+def measure(test: Evaluation, *, k: int) -> float:
+    assert test.retrieved is not None
+    return 100 * float((test.retrieved.first <= k).mean())

@@ -1,0 +1,282 @@
+"""`--set key=value` does what a profile with that key would do, after the profile, and can be repeated."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from itertools import pairwise
+
+import pytest
+from conftest import SMALL
+from kit.commands import invoke
+from kit.runs import write_suite
+
+from lossbench import api
+from lossbench.core.errors import StoreError, SuiteError
+from lossbench.plan.cells import plan
+from lossbench.plan.job import prepare
+from lossbench.plan.selection import Selection
+from lossbench.store.merge import merge
+from lossbench.store.records import Store
+from lossbench.suite.overrides import KEYS, parse_set
+from lossbench.suite.reading import read_profiles
+
+TWO = """
+name = "two"
+baseline = "softmax"
+
+[defaults]
+dataset = "digits"
+backbone = "cnn[channels=4,depths=(1)]"
+widths = [8]
+losses = ["softmax", "w_softmax"]
+seeds = 2
+schedule = { steps = 6, batch = 16, evaluations = 2 }
+
+[[experiment]]
+name = "a"
+published = { values = { softmax = 90.0 }, protocol = "same" }
+
+[[experiment]]
+name = "b.c"
+widths = [8, 9, 10]
+
+[[claim]]
+text = "wider is better"
+experiment = "b.c"
+increases_with = "width"
+loss = "softmax"
+
+[tune]
+trials = 3
+lr = [0.01, 0.1]
+
+[profile.long]
+all = { schedule = { steps = 60, evaluations = 50 } }
+
+[profile.last]
+skip = ["a"]
+note = "the last one"
+"""
+
+
+@pytest.fixture
+def read(registry):
+    def read(*given, text=TWO, profile=None, mapping=None):
+        overrides = parse_set(mapping if mapping is not None else given)
+        found = read_profiles(text, "suite.toml", registry, lambda _: 12, profile=profile, overrides=overrides)
+        return found[profile]
+
+    return read
+
+
+def cells(suite):
+    return [(cell.experiment, cell.key) for cell in plan(suite)]
+
+
+# --set, and the same keys in a profile
+SAME = {
+    "every experiment": (["schedule.steps=100"], "all.schedule.steps = 100"),
+    "one experiment": (["experiment.a.widths=[9]"], "experiment.a.widths = [9]"),
+    "a name with a dot": (['experiment."b.c".widths=[9]'], 'experiment."b.c".widths = [9]'),
+    "a bare word": (["dataset=glyphs[classes=12]"], 'all.dataset = "glyphs[classes=12]"'),
+    "an option of a label": (["backbone.channels=8"], 'all.backbone = "cnn[channels=8,depths=(1)]"'),
+    "a list of bare words": (
+        ["losses=(softmax w_softmax[alpha=2.0])"],
+        'all.losses = ["softmax", "w_softmax[alpha=2.0]"]',
+    ),
+    "tables merge": (["schedule={steps=9, lr=0.5}"], "all.schedule = { steps = 9, lr = 0.5 }"),
+    "a sweep": (["schedule.lr=[0.1, 0.2]"], "all.schedule.lr = [0.1, 0.2]"),
+    "several datasets": (['dataset=["digits", "glyphs"]'], 'all.dataset = ["digits", "glyphs"]'),
+    "the last wins": (["seeds=5", "seeds=1"], "all.seeds = 1"),
+    "two keys of one table": (["schedule.steps=9", "schedule.lr=1"], "all.schedule = { steps = 9, lr = 1.0 }"),
+    "spaces": ([" schedule . steps = 9 "], "all.schedule.steps = 9"),
+    "experiments left out": (['skip=["a"]'], 'skip = ["a"]'),
+    "tuning": (["tune.trials=2"], "tune.trials = 2"),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_a_key_that_is_set_is_that_of_a_profile(case, read):
+    given, profile = SAME[case]
+    asked = read(*given)
+    assert cells(asked) == cells(read(text=f"{TWO}\n[profile.same]\n{profile}\n", profile="same"))
+    assert cells(asked) != cells(read())
+
+
+def test_a_key_that_is_set_overrides_the_profile(read):
+    planned = plan(read("schedule.steps=55", profile="long"))
+    schedules = {cell.schedule for cell in planned if cell.kind == "train"}
+    assert {(each.steps, each.evaluations) for each in schedules} == {(55, 50)}
+    assert [each.name for each in read("skip=[]", profile="last").experiments] == ["a", "b.c"]
+    assert read("note=another", profile="last").info.note == "another"
+    assert read("seeds=1", profile="last").info.note == "the last one"
+
+
+def test_keys_of_the_suite_itself_can_be_set(read):
+    info = read("margin=0.3", "title=A title", "name=other", "baseline=w_softmax").info
+    assert (info.margin, info.title, info.name, info.baseline) == (0.3, "A title", "other", "w_softmax")
+    assert read("claim=[]").info.claims == ()
+
+
+def test_tuning_can_be_added_to_a_suite_without_it(read):
+    assert read("tune.trials=2", "tune.lr=[0.01, 0.1]", text=SMALL).info.tuning.trials == 2
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"schedule.steps": 7, "experiment.a.widths": [9]},
+        {"losses": ["softmax", "w_softmax[alpha=2.0]"], 'experiment."b.c".seeds': [4]},
+        {"dataset": {"name": "glyphs", "classes": 12}, "schedule.lr": 1e-05},
+        {"title": "quotes \" and ' and = and $x", "channels_last": True},
+    ],
+)
+def test_the_command_of_a_report_repeats_the_run(mapping, read):
+    suite = read(mapping=mapping)
+    words = shlex.split(suite.info.command)
+    given = [text for option, text in pairwise(words) if option == "--set"]
+    assert given == suite.info.overrides
+    assert read(*given) == suite
+
+
+def test_claims_stay_as_the_suite_states_them(read):
+    """As with a profile: a claim that the remaining cells cannot answer is not testable, no mistake."""
+    assert read('experiment."b.c".widths=[8]').info.claims == read().info.claims
+
+
+def test_published_numbers_are_not_comparable_with_another_scale(read):
+    assert read("margin=0.1").experiments[0].published[0].protocol == "same"
+    other = read("schedule.steps=70", profile="long").experiments[0].published[0].protocol.other
+    assert other == ["another scale here: profile long --set schedule.steps=70"]
+
+
+def test_an_override_need_not_fit_profiles_that_do_not_run(read):
+    assert {cell.schedule.steps for cell in plan(read("schedule.steps=4"))} == {4}  # `long` has 50 evaluations
+    with pytest.raises(SuiteError, match=r"^--set schedule.evaluations: must be at most 'steps', 4, got 50$"):
+        read("schedule.steps=4", profile="long")
+
+
+WRONG = {
+    "unknown key": (["shedule.steps=1"], "--set shedule: unknown key 'shedule'; did you mean 'schedule'?"),
+    "a key of a table": (["lr=0.1"], "--set lr: unknown key 'lr'; did you mean 'schedule.lr'?"),
+    "a typo in one": (["stesp=10"], "--set stesp: unknown key 'stesp'; did you mean 'schedule.steps'?"),
+    "unknown inner key": (["schedule.stesp=1"], "--set schedule.stesp: unknown key 'stesp'; did you mean 'steps'?"),
+    "unknown experiment": (
+        ["experiment.b.widths=[9]"],
+        "--set experiment.b: no such experiment 'b'; did you mean 'b.c'?",
+    ),
+    "unknown key of one": (
+        ["experiment.a.widht=[9]"],
+        "--set experiment.a.widht: unknown key 'widht'; did you mean 'widths'?",
+    ),
+    "skipped experiment": (["skip=[a]"], "--set skip: [a] is not valid TOML"),
+    "unknown skipped one": (['skip=["d"]'], "--set skip[0]: no such experiment 'd'"),
+    "nothing left": (['skip=["a", "b.c"]'], "--set skip: skips every experiment"),
+    "unknown dataset": (["dataset=digit"], "--set dataset: unknown dataset 'digit'; did you mean 'digits'?"),
+    "unknown option": (["dataset.trian=5"], "--set dataset.trian: unknown option 'trian' of dataset 'digits'"),
+    "unknown baseline": (["baseline=sofmax"], "--set baseline: unknown loss 'sofmax'; did you mean 'softmax'?"),
+    "out of range": (["schedule.steps=0"], "--set schedule.steps: must be at least 1, got 0"),
+    "of the suite": (["margin=0"], "--set margin: must be greater than 0, got 0"),
+    "of the tuning": (["tune.trials=1"], "--set tune.trials: must be at least 2, got 1"),
+    "wrong type": (["schedule=5"], "--set schedule: must be a table, got 5"),
+    "no name": (["experiment=5"], "--set experiment: must be a table, got 5"),
+    "no value": (["schedule.steps"], "--set schedule.steps: is not of the form key=value"),
+    "no key": (["=5"], "is not a key such as schedule.steps"),
+    "an index": (["losses[0]=softmax"], "--set losses[0]: is not a key such as schedule.steps"),
+    "a list without quotes": (["losses=[softmax,arcface]"], "--set losses: [softmax,arcface] is not valid TOML"),
+    "a quote without end": (['title="half'], '--set title: "half is not valid TOML'),
+    "endless nesting": ([f"seeds={'[' * 900}"], "is not valid TOML"),
+    "deep nesting": ([f"seeds={'[' * 90}{']' * 90}"], "nested more than"),
+    "a date": (["seeds=2024-01-01"], "--set seeds: is a date"),
+    "two lines": (["seeds=1\nwidths=[9]"], "unprintable character U+000A"),
+    "variants that differ": (
+        ["losses=['softmax', {name='w_softmax', alpha=[1.0, 2.0], gradient=['exact', 'fixed_bias']}]"],
+        "--set: claim 'alpha matters': variants of 'w_softmax' also differ in 'gradient'",
+    ),
+}
+ALONG = """
+[[claim]]
+text = "alpha matters"
+experiment = "b.c"
+increases_with = "alpha"
+loss = "w_softmax"
+"""
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_override_is_refused_in_one_sentence(case, read):
+    given, expected = WRONG[case]
+    text = TWO
+    if case == "variants that differ":
+        text = TWO.replace('"w_softmax"]', '{ name = "w_softmax", alpha = [1.0, 2.0, 3.0] }]') + ALONG
+    with pytest.raises(SuiteError) as refused:
+        read(*given, text=text)
+    sentence = str(refused.value)
+    assert sentence.startswith("--set") and expected in sentence and "\n" not in sentence
+
+
+@pytest.mark.parametrize("mapping", [{"seeds": {1, 2}}, {"seeds": object()}])
+def test_only_plain_values_can_be_set_in_python(mapping, read):
+    with pytest.raises(SuiteError, match=r"^--set seeds: is a (set|object); a suite may contain"):
+        read(mapping=mapping)
+
+
+def test_a_mistake_of_the_file_is_not_blamed_on_an_override(read):
+    with pytest.raises(SuiteError, match=r"^suite.toml: defaults.schedule.batch: must be at least 1, got 0$"):
+        read("schedule.steps=100", text=TWO.replace("batch = 16", "batch = 0"))
+
+
+def test_a_choice_of_auto_takes_overrides_into_account(tmp_path):
+    text = SMALL.replace('title = "A', 'auto = ["gpu", "cpu"]\ntitle = "A')
+    suite = write_suite(tmp_path, text + '\n[profile.gpu]\nall = { device = "cuda" }\n[profile.cpu]\n')
+    assert prepare(suite, gpu=False).suite.info.profile == "cpu"
+    found = prepare(suite, Selection(set=["device=cpu"]), gpu=False).suite.info
+    assert (found.profile, found.command) == ("gpu", f"lossbench run {suite} --profile gpu --set device=cpu")
+
+
+def test_the_command_line_takes_overrides(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_suite(tmp_path, SMALL)
+    planned = invoke("plan", "suite.toml", "--no-forecast", "--set", "seeds=3", "--set", "schedule.steps=50")
+    assert "6 of 6 cells to train, 300 steps" in planned.stdout
+    refused = invoke("run", "suite.toml", "--set", "sedes=3")
+    assert refused.returncode == 2
+    assert refused.stderr == "lossbench: --set sedes: unknown key 'sedes'; did you mean 'seeds'?\n"
+
+
+def test_keys_are_completed():
+    from lossbench.cli.commands import cli
+
+    option = next(each for each in cli.commands["run"].params if each.name == "set")
+    found = [item.value for item in option.shell_complete(None, "schedule.st")]
+    assert found == ["schedule.steps="]
+    assert {"seeds", "margin", "tune.trials", "schedule.lr", "dataset"} <= set(KEYS)
+
+
+def test_a_run_describes_its_overrides(tmp_path, monkeypatch):
+    """One folder holds runs with and without overrides, as with profiles: the last plan is reported."""
+    monkeypatch.chdir(tmp_path)
+    suite = write_suite(tmp_path, SMALL)
+    first = api.run(suite, set={"schedule.steps": 2, "seeds": 1}, jobs=1)
+    command = f"lossbench run {suite} --set schedule.steps=2 --set seeds=1"
+    stated = json.loads((tmp_path / "reports" / "report.json").read_text())
+    assert (stated["overrides"], stated["command"]) == (["schedule.steps=2", "seeds=1"], command)
+    assert command in (tmp_path / "reports" / "summary.md").read_text()
+    assert f"run again with: {command}\n" in invoke("status", "small").stdout
+    store = Store(first.folder)
+    assert [cell.schedule.steps for cell in store.plan()[1]] == [2, 2]
+
+    def looks(**options):
+        planned = api.prepare(suite, **options)
+        store.prepare(planned.suite, planned.cells)
+        return store.plan()[0].looks
+
+    # More seeds of the same cells are a second look, however they were asked for; other cells are none.
+    assert looks(set=["schedule.steps=2", "seeds=3"]) == {"digits": [1]}
+    assert looks(set=["schedule.steps=3", "seeds=4"]) == {}
+    other = Store(tmp_path / "other")
+    planned = api.prepare(suite)
+    other.prepare(planned.suite, planned.cells)
+    with pytest.raises(StoreError, match="they differ in 'overrides'"):
+        merge([store.root, other.root], tmp_path / "merged")
