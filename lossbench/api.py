@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lossbench import engines
+from lossbench.core.current import stale
 from lossbench.core.errors import DataError, SuiteError
+from lossbench.core.metric import Metric
 from lossbench.core.model import Cell
 from lossbench.data import load_dataset
 from lossbench.engines import available_cores, scheduler
@@ -26,9 +28,9 @@ from lossbench.plan.selection import Selection
 from lossbench.plugins.create import create_backbone, create_loss
 from lossbench.report import check_folder, write
 from lossbench.store.records import Store, load_records, tabulated
+from lossbench.store.stale import outdated
 from lossbench.suite.claims import of_angles
 from lossbench.suite.overrides import SetLike
-from lossbench.suite.settings import notices
 from lossbench.suite.source import SuiteLike
 
 if TYPE_CHECKING:
@@ -69,12 +71,13 @@ class RunResult:
     missing: Mapping[str, str]  # experiments that were not run because their data is unavailable → why
     report: Report | None
     cells: list[Cell]  # the whole suite, as this run planned it
+    metrics: tuple[Metric, ...]
     note: str = ""  # the profile's note
 
     @property
     def records(self) -> pandas.DataFrame:
         """The records of this run's cells, as `load_records` gives them."""
-        return tabulated(self.cells, Store(self.folder).scan()[0])
+        return tabulated(self.cells, Store(self.folder).scan()[0], self.metrics)
 
 
 def prepare(
@@ -115,6 +118,7 @@ def run(
     data: str | os.PathLike[str] | None = None,
     plugins: Sequence[str | os.PathLike[str]] = (),
     fetch: bool = True,
+    keep: Sequence[str] = (),
     out: str | os.PathLike[str] | None = None,
     reports: str | os.PathLike[str] | None = "reports",
     jobs: int | None = None,
@@ -146,6 +150,7 @@ def run(
         data        the folder with the datasets (default: $LOSSBENCH_DATA, else the user's cache)
         plugins     folders with losses/, backbones/ or datasets/
         fetch       download missing datasets whose publisher is known
+        keep        what finished cells keep besides their records: "predictions", "features", "model"
         force       train all selected cells again, even finished ones
         retry_failed    train only cells that failed or ran out of memory or time
         fail_fast   start no new cells after the first failure
@@ -174,7 +179,9 @@ def run(
     said = _FirstLine(notify, on_prepare)
     planned = job.prepare(
         suite,
-        Selection(profile, data, plugins, losses, datasets, backbones, widths, seeds, at or {}, shard, fetch, set),
+        Selection(
+            profile, data, plugins, losses, datasets, backbones, widths, seeds, at or {}, shard, fetch, set, tuple(keep)
+        ),
         gpu=chosen.gpu,
         get=partial(_get, notify, on_fetch),
         on_choice=said.choice,
@@ -217,6 +224,7 @@ class _Session:
     retry_failed: bool
     fail_fast: bool
     records: dict[str, Any] = field(init=False)
+    again: set[str] = field(default_factory=set)  # finished cells that must be trained again for a metric
 
     def __post_init__(self) -> None:
         self.store = self.context.store
@@ -224,7 +232,9 @@ class _Session:
 
     def train(self, planned: Job) -> Job:
         """Train the defaults, the trials, and the tuned cells that earlier trials decided."""
+        self._remeasure(planned)  # what was chosen may be another trial by now
         job = planned if self.force else planned.tuned(self.records)  # forced trials may decide otherwise
+        self._remeasure(job)
         if todo := self._to_do(job.chosen):
             self._execute(job, todo)
         else:
@@ -236,12 +246,14 @@ class _Session:
     def train_tuned(self, planned: Job, trained: Job) -> Job:
         """Train the tuned cells that the trials of this run decided."""
         job = planned.tuned(self.records)
-        for sentence in notices(job.cells, self.records):
+        for sentence in job.tuning_notices(self.records):
             self.notify(sentence)
         if job.cells == trained.cells:
             return job
+        self._remeasure(job)
         known = {cell.key for cell in trained.chosen}
-        more = [cell for cell in job.chosen if cell.key not in known and (self.force or cell.key not in self.records)]
+        new = (cell for cell in job.chosen if cell.key not in known)
+        more = [cell for cell in new if self.force or cell.key not in self.records or cell.key in self.again]
         if more and not (self.fail_fast and self._unfinished(trained.chosen)):
             self._execute(job, more)
         else:
@@ -252,7 +264,29 @@ class _Session:
         statuses = {cell.key: self._status(cell) for cell in job.chosen}
         info = job.suite.info
         unfinished = self._unfinished(job.chosen)
-        return RunResult(self.store.root, statuses, unfinished, info.missing, report, job.cells, info.note)
+        found = self.store.root, statuses, unfinished, info.missing, report, job.cells, info.metrics, info.note
+        return RunResult(*found)
+
+    def _remeasure(self, job: Job) -> None:
+        """Bring the metrics of finished cells up to date; those that did not keep enough are to be trained again."""
+        if self.force:
+            return
+        known = [cell for cell in job.chosen if cell.key not in self.again]
+        found = outdated(known, self.records, job.suite.info.metrics)
+        for sentence in found.sentences():
+            self.said.say(sentence)
+        self.again |= {cell.key for cell in found.train}
+        if not found.measure:
+            return
+        limit = self.context.limits.timeout or 0
+        titles = {cell.key: cell.title for cell in found.measure}
+        for problem in self.context.servers.remeasure(found.measure, self.context.data, self.store.root, limit):
+            if problem["damaged"]:
+                self.said.say(f"{problem['why']}; {titles[problem['key']]} will be trained again")
+                self.again.add(problem["key"])
+            else:
+                self.said.say(f"not measured: {titles[problem['key']]}: {problem['why']}")
+        self.records, _ = self.store.scan()
 
     def _execute(self, job: Job, todo: list[Cell]) -> None:
         redo = frozenset(cell.key for cell in todo if cell.key in self.records)
@@ -272,10 +306,11 @@ class _Session:
             return cells
         if self.retry_failed:
             return [cell for cell in cells if self._status(cell) in RETRIED]
-        return [cell for cell in cells if cell.key not in self.records]
+        return [cell for cell in cells if cell.key not in self.records or cell.key in self.again]
 
     def _status(self, cell: Cell) -> str:
-        return self.records[cell.key]["status"] if cell.key in self.records else "missing"
+        record = self.records.get(cell.key)
+        return "missing" if record is None else "not measured" if stale(cell, record) else record["status"]
 
     def _unfinished(self, cells: list[Cell]) -> list[tuple[Cell, str]]:
         return [(cell, status) for cell in cells if not finished(cell, status := self._status(cell))]
@@ -373,7 +408,8 @@ def _get(
 def _opened(engine: Engine, job: Job, todo: list[Cell], context: RunContext) -> Iterator[None]:
     """An engine that is ready for these cells; SuiteError if one of their plugins is invalid."""
     with engine.open(todo, context):
-        needed = of_angles(job.suite.info.claims, [spec for cell in todo for spec in cell.losses])
+        info = job.suite.info
+        needed = of_angles(info.claims, [spec for cell in todo for spec in cell.losses], info.metrics)
         if problems := context.servers.preflight(todo, context.data, needed, context.limits.timeout or 0):
             raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
         yield

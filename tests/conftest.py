@@ -44,6 +44,7 @@ schedule = { steps = 6, batch = 16 }
 LONGEST = (
     "test_accuracy",
     "test_ray",
+    "test_auto",
     "test_kills",
     "test_resume",
     "test_docs_run",

@@ -1,8 +1,9 @@
-"""Mean accuracy of every loss at every point, with the other means over seeds."""
+"""The mean of the headline metric of every loss at every point, with the other means over seeds."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -11,43 +12,50 @@ from lossbench import stats
 from lossbench.analysis.measured import Measured
 from lossbench.analysis.records import RunData, points
 from lossbench.core.geometry import minimum_width
-from lossbench.core.model import GEOMETRY
+from lossbench.core.metric import Metric
+from lossbench.core.model import GEOMETRY, LEDGER
 from lossbench.core.point import Point
 from lossbench.plugins.metrics import columns
 
-# Columns of the records whose means over seeds are shown, besides those of memory.
-MEANS = tuple(
-    name
-    for name in dict.fromkeys(["angle_train", "angle_test", *GEOMETRY, *columns("test"), *columns("record")])
-    if name != "accuracy" and not name.startswith("bytes_")
-)
+
+def means(metrics: Iterable[Metric]) -> list[str]:
+    """Columns of the records whose means over seeds are shown, besides the accuracy."""
+    measured = list(metrics)
+    memory = [f"bytes_{name}" for name in LEDGER]
+    names = ["angle_train", "angle_test", *GEOMETRY, *columns(measured, "test"), *columns(measured, "record"), *memory]
+    return [name for name in dict.fromkeys(names) if name != "accuracy"]
 
 
 def main(data: RunData) -> pd.DataFrame:
-    """One row per loss and point: accuracy with its interval and both standard errors, failures, ties, other means."""
+    """One row per loss and point: the headline metric with its interval and standard errors, ties, other means.
+
+    `value`, `low`, `high`, `seed_se`, `test_se` and `ties` are those of the headline metric.
+    """
     rows = []
     planned = data.records[data.records["kind"] == "train"]
-    shown = [*MEANS, *(name for name in planned if name.startswith("bytes_"))]
+    headline, shown = data.headline, means(data.metrics.values())
     for point, group in points(planned):
-        letters = _tie_letters(data.measured, data.labels, point)
+        letters = _tie_letters(data.measured, headline.name, data.labels, point)
         done = group[group["status"] == "done"]
-        means = done[[*shown, "total"]].astype(float).groupby(done["label"]).mean()
+        over_seeds = done[[*shown, "accuracy", "total"]].astype(float).groupby(done["label"]).mean()
         counts = group["label"].value_counts()
         for label in (label for label in data.labels if label in counts):
-            accuracy = list(data.measured.at("accuracy", point, label).values())
-            n = len(accuracy)
-            mean, low, high = stats.mean_interval(accuracy)
-            found = means.loc[label] if label in means.index else dict.fromkeys([*shown, "total"], math.nan)
+            values = list(data.measured.at(headline.name, point, label).values())
+            n = len(values)
+            mean, low, high = stats.mean_interval(values)
+            nothing = dict.fromkeys([*shown, "accuracy", "total"], math.nan)
+            found = over_seeds.loc[label] if label in over_seeds.index else nothing
             row = {
                 **point.row,
                 "loss": label,
                 "n": n,
-                "failures": int(counts[label]) - n,
-                "accuracy": mean,
+                "failures": int(counts[label] - (done["label"] == label).sum()),
+                "accuracy": found["accuracy"],
+                "value": mean,
                 "low": low,
                 "high": high,
-                "seed_se": float(np.std(accuracy, ddof=1)) / math.sqrt(n) if n > 1 else math.nan,
-                "test_se": math.sqrt(mean * (100 - mean) / found["total"]) if n else math.nan,
+                "seed_se": float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan,
+                "test_se": math.sqrt(mean * (100 - mean) / found["total"]) if n and of_bits(headline) else math.nan,
                 "ties": letters.get(label, ""),
                 "task": group["task"].iloc[0],
                 **{name: found[name] for name in shown},
@@ -57,12 +65,17 @@ def main(data: RunData) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _tie_letters(measured: Measured, labels: list[str], point: Point) -> dict[str, str]:
-    """Letters by loss: two losses share one if their accuracies at the point do not differ significantly."""
-    found = {label: values for label in labels if (values := measured.at("accuracy", point, label))}
+def of_bits(metric: Metric) -> bool:
+    """Whether it is the share of correct test examples, each of which has a bit."""
+    return metric.name in ("accuracy", "recall@1")
+
+
+def _tie_letters(measured: Measured, metric: str, labels: list[str], point: Point) -> dict[str, str]:
+    """Letters by loss: two losses share one if their values at the point do not differ significantly."""
+    found = {label: values for label in labels if (values := measured.at(metric, point, label))}
     if len(found) < 2:
         return {}
     seeds = sorted({seed for values in found.values() for seed in values})
     table = [[values.get(seed, math.nan) for values in found.values()] for seed in seeds]
-    resolution = measured.resolution("accuracy", [point], next(iter(found)))
+    resolution = measured.resolution(metric, [point], next(iter(found)))
     return dict(zip(found, stats.tie_letters(table, resolution=resolution), strict=True))

@@ -14,7 +14,6 @@ from lossbench.analysis.measured import Contrast, time_contrast
 from lossbench.analysis.records import RunData
 from lossbench.core.format import Claim
 from lossbench.core.point import Point
-from lossbench.plugins.metrics import METRICS, SCORES
 from lossbench.suite.claims import covers, variants
 
 # The numbers of a claim, `judge` (Holm's p → verdict and evidence) and `needed` (size of the family → seeds).
@@ -54,18 +53,18 @@ def _two_losses(data: RunData, claim: Claim) -> Row:
         found = data.measured.contrast(claim.metric, where, a, b, margin, than_metric=claim.than_metric or "")
         band = margin
     if claim.better:
-        judged = _better(claim, found)
+        judged = _better(data.metrics[claim.metric].higher_is_better, found)
     elif claim.not_worse:
-        better, worse = found.sides if METRICS[claim.metric].higher_is_better else found.sides[::-1]
+        better, worse = found.sides if data.metrics[claim.metric].higher_is_better else found.sides[::-1]
         judged = _not_worse(found, stats.noninferior(better, worse, band, resolution=found.resolution), margin)
     else:
         judged = _equivalent(found, stats.beyond(*found.sides, band, resolution=found.resolution), band, margin)
     return found._asdict() | judged
 
 
-def _better(claim: Claim, found: Contrast) -> Row:
+def _better(higher: bool, found: Contrast) -> Row:
     """The difference is significant and has the claimed sign."""
-    as_claimed = (found.delta > 0) == METRICS[claim.metric].higher_is_better
+    as_claimed = (found.delta > 0) == higher
 
     def judge(p_holm: float) -> tuple[str, str]:
         if found.n < stats.FEWEST_SEEDS:
@@ -129,13 +128,13 @@ def _unchanged(data: RunData, claim: Claim, along: str) -> Row:
     smallest of those p values counts, times their number.
     """
     at, table, resolution = _values_along(data, claim, along)
-    unit, margin = METRICS[claim.metric].unit, _margin(data, claim)
+    unit, margin = data.metrics[claim.metric].unit, _margin(data, claim)
     band = margin
     if claim.metric == "step_seconds":
         table, band = np.log(table), math.log1p(margin / 100)
     n = len(table)
     if len(at) < 2 or n < stats.FEWEST_SEEDS:
-        return _open(n, unit, _too_few(n) if len(at) >= 2 or not n else f"only one value of {along} was run")
+        return nothing(n, unit, _too_few(n) if len(at) >= 2 or not n else f"only one value of {along} was run")
     first, *others = table.T
     found = [stats.paired(column, first, resolution=resolution) for column in others]
     inside = max(stats.tost(column, first, band, resolution=resolution) for column in others)
@@ -168,13 +167,13 @@ def _trend(data: RunData, claim: Claim, along: str) -> Row:
     at, table, resolution = _values_along(data, claim, along)
     doubling = claim.follows_axis and min(at, default=0.0) > 0
     scale, per = (np.log2, f"doubling of {along}") if doubling else (np.asarray, f"unit of {along}")
-    unit = METRICS[claim.metric].unit
+    unit = data.metrics[claim.metric].unit
     if claim.metric == "step_seconds":
         table, unit = 100 * np.log(table), "%"  # of log seconds: a slope in percent, nearly
     unit = f"{unit} per {per}".strip()
     if len(at) < 3:
         n = len(table)
-        return _open(n, unit, f"only {len(at)} values of {along} were run" if n else _too_few(n))
+        return nothing(n, unit, f"only {len(at)} values of {along} were run" if n else _too_few(n))
     found = stats.trend(scale(at), table, resolution=resolution)
     p, holds = stats.trend_evidence(found, "increases" if claim.increases_with else "decreases")
 
@@ -190,10 +189,10 @@ def _trend(data: RunData, claim: Claim, along: str) -> Row:
     return numbers | {"judge": judge, "needed": lambda family: _seeds(_slope_dz(found), found.n, family)}
 
 
-def _open(n: int, unit: str, why: str) -> Row:
+def nothing(n: int, unit: str, why: str) -> Row:
     """A claim for which too little was run."""
-    nothing = dict.fromkeys(("delta", "low", "high", "p"), math.nan)
-    return {"n": n, "unit": unit, **nothing, "judge": lambda _: ("undecided", why), "needed": lambda _: None}
+    numbers = dict.fromkeys(("delta", "low", "high", "p"), math.nan)
+    return {"n": n, "unit": unit, **numbers, "judge": lambda _: ("undecided", why), "needed": lambda _: None}
 
 
 def followed(data: RunData, claim: Claim, along: str) -> list[Side]:
@@ -272,7 +271,7 @@ def _judged_by_margin(p: float, p_holm: float, holds: bool, words: tuple[str, st
 
 def _margin(data: RunData, claim: Claim) -> float:
     """The margin of equivalence; 0: none, for a metric that has no default."""
-    return claim.margin or (data.info.margin if claim.metric in SCORES else 0.0)
+    return claim.margin or data.margin(claim.metric) or 0.0
 
 
 def _rounds(data: RunData, claim: Claim, loss: str) -> list[float]:

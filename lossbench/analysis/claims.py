@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 
 from lossbench import stats
-from lossbench.analysis.claim_tests import NOT_RUN, Row, covered, followed, tested
+from lossbench.analysis.claim_tests import NOT_RUN, Row, covered, followed, nothing, tested
 from lossbench.analysis.comparisons import frame_of
 from lossbench.analysis.records import RunData
 from lossbench.core.format import Claim
+from lossbench.core.metric import Metric
 from lossbench.core.point import Point
-from lossbench.plugins.metrics import METRICS
 from lossbench.suite.claims import covers
 
 CLAIM_COLUMNS = [
@@ -44,6 +44,8 @@ def judged(data: RunData) -> pd.DataFrame:
     for row, claim in zip(rows, claims, strict=True):
         if not was_run(row) and _recorded(data, claim, recorded):
             row["evidence"] = UNFINISHED
+        elif was_run(row) and claim.metric in data.to_target.values:
+            row["evidence"] += f"; {_censored(data, claim)}"
     return frame_of(rows, CLAIM_COLUMNS)
 
 
@@ -75,7 +77,21 @@ def cells_behind(data: RunData, claim: Claim) -> list[tuple[Point, str | None]]:
 
 def _row(data: RunData, claim: Claim) -> Row:
     stated = {name: getattr(claim, name) for name in ("text", "family", "experiment", "metric", "note")}
-    return {**stated, "states": states(claim), "statement": claim.statement or claim.text, **tested(data, claim)}
+    stated["statement"] = claim.statement or claim.text
+    named = {claim.metric, claim.than_metric or claim.metric}
+    if unknown := named - data.metrics.keys():  # of a plan by an older version
+        return {**stated, "states": claim.text, **nothing(0, "", f"this lossbench has no metric '{min(unknown)}'")}
+    return {**stated, "states": states(claim, data.metrics), **tested(data, claim)}
+
+
+def _censored(data: RunData, claim: Claim) -> str:
+    """How many seeds did not reach the target, by loss."""
+    counts: Counter[str] = Counter()
+    seeds: Counter[str] = Counter()
+    for point, loss in cells_behind(data, claim):
+        seeds[str(loss)] += len(data.measured.at(claim.metric, point, str(loss)))
+        counts[str(loss)] += len(data.to_target.censored.get((point, str(loss)), ()))
+    return "censored (target not reached): " + ", ".join(f"{loss} {counts[loss]} of {seeds[loss]}" for loss in seeds)
 
 
 def _losses(claim: Claim) -> list[str]:
@@ -97,12 +113,12 @@ def _recorded(data: RunData, claim: Claim, recorded: Set[tuple[str, str, str]]) 
     return bool(losses) and all((claim.experiment, "train", loss) in recorded for loss in losses)
 
 
-def states(claim: Claim) -> str:
+def states(claim: Claim, metrics: Mapping[str, Metric]) -> str:
     """The claim as it is tested, in one line."""
     metric = claim.metric
     if claim.equivalent:
         return f"{metric}: {claim.equivalent[0]} ≈ {claim.equivalent[1]}"
-    up = METRICS[metric].higher_is_better
+    up = metrics[metric].higher_is_better
     if claim.not_worse:
         return f"{metric}: {claim.not_worse} {f'≥ {claim.than} −' if up else f'≤ {claim.than} +'} margin"
     if claim.along:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
+from lossbench.analysis import target
 from lossbench.analysis.comparisons import decide, frame_of
 from lossbench.analysis.measured import LossAt, contrast, losses_at
 from lossbench.analysis.records import RunData
 from lossbench.core.errors import StoreError
 from lossbench.core.point import AXES
-from lossbench.plugins.metrics import METRICS, SCORES
 
 COLUMNS = [
     *("point", "experiment", "metric", "loss", "n", "before", "after", "delta", "low", "high", "p", "p_holm", "tost_p"),
@@ -25,7 +25,7 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Comparison:
-    """The differences between two runs: one row per score, loss and point, and the points that only one run has."""
+    """The differences between two runs: one row per metric, loss and point, and the points that only one run has."""
 
     frame: pd.DataFrame
     only_before: list[str]
@@ -48,37 +48,51 @@ def compare(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> Co
     shared = [at for at in known[0] if at in known[1]]
     if not shared:
         raise StoreError(f"{before} and {after} have no experiment and loss in common: nothing to compare")
-    found = (_row(sides, metric, at, failed) for metric in SCORES for at in shared)
+    times = sides[1].reached(sides[0].targets)  # both to the targets of the earlier run
+    sides[1].measured.add(times.values, times.grain)
+    headline = sides[1].headline.name
+    known_metrics = [metric for name, metric in sides[1].metrics.items() if name in sides[0].metrics]
+    scores = [metric.name for metric in known_metrics if metric.is_score or metric.name in (headline, target.STEPS)]
+    changed = _changed(*sides)
+    found = (_row(sides, metric, at, failed) for metric in scores if metric not in changed for at in shared)
     rows = [row for row in found if row is not None]
-    decide(rows, sides[1].info.margin)
+    decide(rows, headline, sides[1].info.margin)
     for row in rows:
-        row["change"] = _change(row)
+        row["change"] = _change(row, sides[1])
     only = [[_title(at) for at in known[side] if at not in known[1 - side]] for side in (0, 1)]
-    return Comparison(frame_of(rows, COLUMNS), only[0], only[1], _notes(*sides))
+    notes = [f"'{name}' was changed between the two runs, so it is not compared" for name in changed]
+    return Comparison(frame_of(rows, COLUMNS), only[0], only[1], [*_notes(*sides), *notes])
 
 
 def _row(sides: list[RunData], metric: str, at: LossAt, failed: list[Counter[LossAt]]) -> dict[str, Any] | None:
     point, loss = at
     before, after = (side.measured.at(metric, point, loss) for side in sides)
     lost = failed[0][at], failed[1][at]
-    if not (before or after) and not (metric == "accuracy" and any(lost)):
-        return None
     new = sides[1]
-    margin = new.info.margin if metric == "accuracy" else None
-    found = contrast(after, before, METRICS[metric].unit, margin, new.measured.resolution(metric, [point], loss))
+    headline = metric == new.headline.name
+    if not (before or after) and not (headline and any(lost)):
+        return None
+    margin = new.info.margin if headline else None
+    found = contrast(after, before, new.metrics[metric].unit, margin, new.measured.resolution(metric, [point], loss))
     second, first = found.sides
     means = {"before": sum(first) / len(first), "after": sum(second) / len(second)} if first else {}
     counts = {"failed_before": lost[0], "failed_after": lost[1]}
     return {**point.row, "metric": metric, "loss": loss, **found._asdict(), **means, **counts}
 
 
-def _change(row: Mapping[str, Any]) -> str:
+def _changed(old: RunData, new: RunData) -> list[str]:
+    """The metrics whose code differs between two runs."""
+    codes = [{spec.label: spec.source for cell in data.cells for spec in cell.metrics} for data in (old, new)]
+    return [name for name, code in codes[0].items() if codes[1].get(name, code) != code]
+
+
+def _change(row: Mapping[str, Any], data: RunData) -> str:
     """better, worse or none; more failing cells count as worse, regardless of the differences."""
-    if row["metric"] == "accuracy" and row["failed_after"] > row["failed_before"]:
+    if row["metric"] == data.headline.name and row["failed_after"] > row["failed_before"]:
         return "worse"
     if row["verdict"] != "different":
         return "none"
-    return "better" if (row["delta"] > 0) == METRICS[row["metric"]].higher_is_better else "worse"
+    return "better" if (row["delta"] > 0) == data.metrics[row["metric"]].higher_is_better else "worse"
 
 
 def _failures(data: RunData) -> Counter[LossAt]:

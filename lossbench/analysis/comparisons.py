@@ -11,12 +11,12 @@ from lossbench import stats
 from lossbench.analysis.measured import time_contrast
 from lossbench.analysis.records import RunData
 from lossbench.core.point import AXES
-from lossbench.plugins.metrics import COMPARED
 
 COMPARISON_COLUMNS = [
     *("point", "experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
     *("verdict", "seeds_needed", "unit", *AXES, "correlation"),
-    *("wins", "ties", "p_equivalent", "p_flip"),  # of accuracies
+    *("wins", "ties", "p_equivalent", "p_flip"),  # of the headline metric
+    *("censored", "censored_baseline"),  # of times to target: the paired seeds that did not reach it
 ]
 Row = dict[str, Any]
 
@@ -24,22 +24,34 @@ Row = dict[str, Any]
 def against_baseline(data: RunData) -> pd.DataFrame:
     """One row per metric, point and loss; p values are Holm-adjusted over an experiment and metric."""
     rows = [*_compared(data), *_timed(data)]
-    decide(rows, data.info.margin)
+    decide(rows, data.headline.name, data.info.margin)
     for family in families(rows):
-        if family[0]["metric"] == "accuracy":
-            _add_nonparametric(family, data.info.margin)
+        if family[0]["metric"] == data.headline.name:
+            _add_nonparametric(family, data.info.margin, data.headline.sign)
     return frame_of(rows, COMPARISON_COLUMNS)
 
 
 def _compared(data: RunData) -> Iterator[Row]:
     baseline, measured = data.info.baseline, data.measured
-    for metric in COMPARED:
-        margin = data.info.margin if metric == "accuracy" else None
+    compared = [metric.name for metric in data.metrics.values() if metric.compared and metric.source != "rounds"]
+    if data.headline.name == "recall@1":  # another name of a retrieval's accuracy
+        compared.remove("accuracy")
+    for metric in dict.fromkeys([*compared, data.headline.name]):
+        margin = data.info.margin if metric == data.headline.name else None
         known = {point for point, _ in measured.values[metric]}
         for point in (point for point in data.points if point in known):
             for loss in (loss for loss in data.labels[1:] if (point, loss) in measured.totals):
                 found = measured.contrast(metric, [point], loss, baseline, margin)
-                yield {**point.row, "metric": metric, "loss": loss, "baseline": baseline, **found._asdict()}
+                row = {**point.row, "metric": metric, "loss": loss, "baseline": baseline, **found._asdict()}
+                yield row | (_censored(data, row) if data.metrics[metric].source == "curves" else {})
+
+
+def _censored(data: RunData, row: Row) -> Row:
+    """The number of paired seeds that did not reach the target, of the loss and of the baseline."""
+    sides = [(row["point"], row[side]) for side in ("loss", "baseline")]
+    paired = set.intersection(*(set(data.measured.at(row["metric"], *side)) for side in sides))
+    counts = [len(paired & data.to_target.censored.get(side, set())) for side in sides]
+    return dict(zip(("censored", "censored_baseline"), counts, strict=True))
 
 
 def _timed(data: RunData) -> Iterator[Row]:
@@ -51,12 +63,15 @@ def _timed(data: RunData) -> Iterator[Row]:
                 yield {**point.row, "metric": "step_seconds", "loss": loss, "baseline": baseline, **found._asdict()}
 
 
-def _add_nonparametric(family: Sequence[Row], margin: float) -> None:
-    """Add the seeds won, the probability of equivalence, and p by sign flips where one below the level is possible."""
+def _add_nonparametric(family: Sequence[Row], margin: float, sign: int) -> None:
+    """Add the seeds won, the probability of equivalence, and p by sign flips where one below the level is possible.
+
+    `sign` is −1 if smaller values win.
+    """
     flips = []
     for row in family:
         a, b = row["sides"]
-        won = stats.wins(a, b)
+        won = stats.wins(a, b) if sign > 0 else stats.wins(b, a)
         row["wins"], row["ties"] = won.wins, won.ties
         row["p_equivalent"] = stats.rope(a, b, margin, resolution=row["resolution"]).equivalent
         flips.append(stats.sign_flip(a, b, stats.LEVEL / len(family)).p)
@@ -72,13 +87,13 @@ def families(rows: Iterable[Row]) -> list[list[Row]]:
     return list(found.values())
 
 
-def decide(rows: Iterable[Row], margin: float) -> None:
+def decide(rows: Iterable[Row], headline: str, margin: float) -> None:
     """Add Holm's p over each family, the verdict, and the seeds (or rounds) that would decide an open one."""
     for family in families(rows):
         for row, adjusted in zip(family, stats.holm([row["p"] for row in family]), strict=True):
             row["p_holm"] = adjusted
             row["verdict"] = stats.verdict(adjusted, row["tost_p"])
-            within = margin if row["metric"] == "accuracy" else None
+            within = margin if row["metric"] == headline else None
             row["seeds_needed"] = _to_decide(row, len(family), within) if row["verdict"] == "undecided" else None
 
 

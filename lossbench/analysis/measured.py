@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pandas as pd
 
 from lossbench import stats
+from lossbench.core.metric import Metric
 from lossbench.core.point import COLUMNS, Point
-from lossbench.plugins.metrics import METRICS
 
 POINT = ["point", *COLUMNS]  # the columns of a point, see `Point.row`
 LossAt = tuple[Point, str]  # a loss, by its label, at a point
@@ -36,22 +36,28 @@ class Contrast(NamedTuple):
 class Measured:
     """The finished accuracy cells as `values[metric][point, loss][seed]`."""
 
-    def __init__(self, trained: pd.DataFrame) -> None:
+    def __init__(self, trained: pd.DataFrame, metrics: Mapping[str, Metric]) -> None:
         at = losses_at(trained)
+        self.metrics = metrics
         self.values: dict[str, dict[LossAt, dict[int, float]]] = {}
-        for name, metric in METRICS.items():
+        for name, metric in metrics.items():
             found = self.values.setdefault(name, {})
             column = trained[metric.column].astype(float) if metric.column else []
             for key, seed, value in zip(at, trained["seed"], column, strict=False):
                 if not math.isnan(value):
                     found.setdefault(key, {})[int(seed)] = value
         self.totals: dict[LossAt, float] = {}  # test examples, or pairs
-        self.spacing: dict[LossAt, float] = {}  # steps between two points of the learning curve
-        for key, total, curve in zip(at, trained["total"].astype(float), trained["curve"], strict=True):
+        for key, total in zip(at, trained["total"].astype(float), strict=True):
             self.totals[key] = max(total, self.totals.get(key, 0.0))
-            if len(curve) > 1:
-                between = (curve[-1]["step"] - curve[0]["step"]) / (len(curve) - 1)
-                self.spacing[key] = max(between, self.spacing.get(key, 0.0))
+        self.grain: dict[str, dict[LossAt, float]] = {}  # by metric: the smallest possible difference
+
+    def add(
+        self, values: Mapping[str, dict[LossAt, dict[int, float]]], grain: Mapping[str, dict[LossAt, float]]
+    ) -> Self:
+        """Take in metrics that are computed across records."""
+        self.values |= values
+        self.grain |= grain
+        return self
 
     def at(self, metric: str, point: Point, loss: str) -> dict[int, float]:
         """By seed; empty where nothing was measured."""
@@ -64,13 +70,13 @@ class Measured:
         return {seed: sum(values[seed] for values in found) / len(found) for seed in complete}
 
     def resolution(self, metric: str, where: Sequence[Point], loss: str) -> float:
-        """The smallest possible difference: one test example, or one point of the learning curve; 0 if continuous."""
+        """The smallest possible difference: one test example, or one score of the learning curve; 0 if continuous."""
         known = [(point, loss) for point in where if (point, loss) in self.totals]
-        if metric == "steps_to_converge":
-            return max((self.spacing.get(key, 0.0) for key in known), default=0.0)
-        per_class = METRICS[metric].step_of == "class"
+        if metric in self.grain:
+            return max((self.grain[metric].get(key, 0.0) for key in known), default=0.0)
+        per_class = self.metrics[metric].step_of == "class"
         total = max((self.totals[key] / (key[0]["classes"] if per_class else 1) for key in known), default=0.0)
-        return METRICS[metric].step / total if total > 0 else 0.0
+        return self.metrics[metric].step / total if total > 0 else 0.0
 
     def contrast(
         self, metric: str, where: Sequence[Point], a: str, b: str, margin: float | None, *, than_metric: str = ""
@@ -78,7 +84,7 @@ class Measured:
         """a − b, paired by seed; means over the points within each seed. `margin` is that of equivalence."""
         sides = self.over(metric, where, a), self.over(than_metric or metric, where, b)
         # Equal differences on few test examples are chance, not certainty: hence the resolution.
-        return contrast(*sides, METRICS[metric].unit, margin, self.resolution(metric, where, a))
+        return contrast(*sides, self.metrics[metric].unit, margin, self.resolution(metric, where, a))
 
 
 def losses_at(frame: pd.DataFrame) -> list[LossAt]:

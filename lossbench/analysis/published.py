@@ -15,6 +15,7 @@ from lossbench.core.point import AXES
 
 NUMBERS = ("published", "mean", "low", "high", "n", "verdict")
 PUBLISHED_COLUMNS = ["point", "experiment", "loss", *NUMBERS, "differs", "source", *AXES]
+MARGIN = 0.5  # points, where the suite's margin is one of another metric
 UNSTATED = "the paper's protocol is not stated"
 
 
@@ -33,7 +34,8 @@ def judged(data: RunData) -> pd.DataFrame:
             total = int(data.measured.totals[point, loss])
             differs = differences(table.protocol, cell, data.info.examples.get(cell.dataset.label), total)
             resolution = data.measured.resolution("accuracy", [point], loss)
-            found = stats.reproduction(measured, value, data.info.margin, differs=differs, resolution=resolution)
+            margin = data.margin("accuracy") or MARGIN
+            found = stats.reproduction(measured, value, margin, differs=differs, resolution=resolution)
             numbers = {name: getattr(found, name) for name in NUMBERS}
             rows.append({**point.row, "loss": loss, **numbers, "differs": "; ".join(differs), "source": table.source})
     return pd.DataFrame(rows, columns=PUBLISHED_COLUMNS)

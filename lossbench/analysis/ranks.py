@@ -6,7 +6,7 @@ Nothing is averaged over backbones: where a dataset has several, there is one ra
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lossbench import stats
 from lossbench.analysis.records import RunData
@@ -16,7 +16,7 @@ from lossbench.core.point import Point, varied
 
 @dataclass(frozen=True)
 class Ranking:
-    """The losses that every dataset has, by mean rank of accuracy; tested if there are enough datasets."""
+    """The losses that every dataset has, by mean rank of the headline metric; tested if datasets are enough."""
 
     table: stats.DatasetMeans
     test: stats.Friedman
@@ -62,12 +62,12 @@ def ranked(data: RunData, backbone: str = "") -> Ranking | None:
 
     None without two datasets that have two losses in common.
     """
-    baseline = data.info.baseline
+    baseline, sign = data.info.baseline, data.headline.sign
     by_dataset: dict[str, dict[Point, dict[str, float]]] = {}
     for point in _points(data):
         if point["backbone"] == backbone or not backbone:
-            found = {loss: data.measured.at("accuracy", point, loss) for loss in data.labels}
-            means = {loss: sum(values.values()) / len(values) for loss, values in found.items() if values}
+            found = {loss: data.measured.at(data.headline.name, point, loss) for loss in data.labels}
+            means = {loss: sign * sum(values.values()) / len(values) for loss, values in found.items() if values}
             by_dataset.setdefault(identity(point["dataset"]), {})[point] = means
     shared = [loss for loss in data.labels if all(any(loss in m for m in of.values()) for of in by_dataset.values())]
     if len(by_dataset) < 2 or len(shared) < 2:
@@ -83,7 +83,8 @@ def ranked(data: RunData, backbone: str = "") -> Ranking | None:
     table = stats.over_datasets(values)
     pairs = stats.pairwise(table, baseline=baseline) if baseline in shared else []
     difference = stats.critical_difference(len(shared), len(by_dataset))
-    return Ranking(table, stats.friedman(table), difference, pairs, tuple(averaged), backbone)
+    stated = replace(table, means=sign * table.means)
+    return Ranking(stated, stats.friedman(table), difference, pairs, tuple(averaged), backbone)
 
 
 def _points(data: RunData) -> list[Point]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -13,11 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lossbench.analysis import target
 from lossbench.analysis.measured import Measured
 from lossbench.core.errors import StoreError
+from lossbench.core.metric import Metric
 from lossbench.core.model import Cell, SuiteInfo
 from lossbench.core.point import Point, varied
 from lossbench.store.records import Plan, Store, tabulated
+from lossbench.suite.claims import default_applies
 
 # Columns that are no single values, or long texts: not in records.csv.
 BULKY = (
@@ -60,7 +63,9 @@ class RunData:
             # A cell that failed in one run and finished in another is finished.
             finished = {key for key, record in records.items() if record["status"] == "done"}
             records |= {key: record for key, record in sound.items() if key not in finished}
-        return cls(infos[0], tuple(map(str, runs)), tuple(merged), tabulated(merged, records), damaged)
+        metrics = tuple({metric.name: metric for info in infos for metric in info.metrics}.values())  # as for cells
+        table = tabulated(merged, records, metrics)
+        return cls(replace(infos[0], metrics=metrics), tuple(map(str, runs)), tuple(merged), table, damaged)
 
     @cached_property
     def trained(self) -> pd.DataFrame:
@@ -70,7 +75,36 @@ class RunData:
 
     @cached_property
     def measured(self) -> Measured:
-        return Measured(self.trained)
+        return Measured(self.trained, self.metrics).add(self.to_target.values, self.to_target.grain)
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics of the suite by name."""
+        return {metric.name: metric for metric in self.info.metrics}
+
+    @cached_property
+    def headline(self) -> Metric:
+        """The metric that verdicts are about."""
+        return self.info.headline_metric
+
+    def margin(self, metric: str) -> float | None:
+        """The suite's margin of equivalence, where it is one for this metric."""
+        return self.info.margin if default_applies(self.metrics[metric], self.headline) else None
+
+    @cached_property
+    def targets(self) -> dict[Point, float]:
+        """By point, the accuracy to reach, in percent."""
+        return target.targets(self.trained, self.info.baseline)
+
+    @cached_property
+    def to_target(self) -> target.Reached:
+        """How long the cells take to reach it."""
+        return self.reached(self.targets)
+
+    def reached(self, targets: Mapping[Point, float]) -> target.Reached:
+        """How long they take to reach other targets, such as those of an earlier run."""
+        warm = {cell.key: cell.warm.steps for cell in self.cells if cell.warm}
+        return target.reached(self.trained, targets, warm, {point: rounds for point, rounds, _ in self.timed})
 
     @cached_property
     def labels(self) -> list[str]:

@@ -74,6 +74,10 @@ class Results(RunData):
         return cost.front(self, self.main)
 
     @cached_property
+    def times_to_target(self) -> pd.DataFrame:
+        return cost.times_to_target(self)
+
+    @cached_property
     def class_angles(self) -> pd.DataFrame:
         return angles.by_class(self)
 

@@ -137,11 +137,9 @@ def order(results: Results, present: Sequence[str] | pd.Series[Any]) -> list[str
     return [label for label in results.labels if label in found]
 
 
-def pairs(
-    results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE, metric: str = "accuracy"
-) -> pd.DataFrame:
+def pairs(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
     """Every pair of losses (a − b), paired by seed; means over the points that have both. Holm over all pairs."""
-    margin = results.info.margin if metric == "accuracy" else None
+    metric, margin = results.headline.name, results.info.margin
     by_loss: dict[str, list[Point]] = {}
     for point, loss in results.measured.values[metric]:
         if point["experiment"] == experiment and all(point[name] == value for name, value in at.items()):
@@ -178,8 +176,8 @@ def timed(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE)
 
 
 def front(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
-    """Accuracy against step time at the first timed point, as the tables state them: point, loss, n, rounds,
-    accuracy, low, high, ratio, ratio_low, ratio_high, chance; and best: no other loss is as accurate and as fast.
+    """The headline metric against step time at the first timed point, as the tables state them: point, loss, n, rounds,
+    value, low, high, ratio, ratio_low, ratio_high, chance; and best: no other loss is as good and as fast.
     """
     keys = ["point", "loss"]
     rounds = timed(results, experiment, at)[[*keys, "rounds"]]
@@ -192,7 +190,7 @@ def front(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE)
     frame = frame.merge(times[[*keys, *ratios]].rename(columns=ratios), on=keys, how="left")
     # The baseline has no comparison: its ratio to itself is 1.
     frame[[*ratios.values()]] = 1 + frame[[*ratios.values()]].fillna(0.0) / 100
-    return frame.assign(best=stats.pareto_front(frame["accuracy"], frame["ratio"]))
+    return frame.assign(best=stats.pareto_front(results.headline.sign * frame["value"], frame["ratio"]))
 
 
 @dataclass(frozen=True)

@@ -25,32 +25,36 @@ def tuned(data: RunData) -> pd.DataFrame:
     if budget is None:
         return pd.DataFrame(columns=TUNING_COLUMNS)
     once = data.records.drop_duplicates("key")  # two experiments may share a cell
-    records = once.set_index("key")[["status", "cause", "accuracy"]].to_dict("index")
+    once = once.assign(score=data.headline.sign * once[data.headline.column].astype(float))
+    once = once[(once["status"] != "done") | once["score"].notna()]  # measured with other code: to be measured again
+    records = once.set_index("key")[["status", "cause", "score"]].to_dict("index")
     trials = tried(data.cells, records)
     planned = dict.fromkeys((cell.point, cell.loss.label) for cell in data.cells if cell.kind == "train")
     rows = []
     for point, loss in planned:
         mine = trials.get((point, loss))
         if mine is not None:
-            rows.append({**point.row, "loss": loss, **_accuracies(data, budget, point, loss), **_trials(budget, mine)})
+            values, trial = _values(data, budget, point, loss), _trials(budget, mine, data.headline.sign)
+            rows.append({**point.row, "loss": loss, **values, **trial})
             if rows[-1]["trial"] == 1:  # the default won, so both sides are the same cells: no estimate of a difference
                 rows[-1] |= {"low": None, "high": None}
     return pd.DataFrame(rows, columns=TUNING_COLUMNS)
 
 
-def _accuracies(data: RunData, budget: Budget, point: Point, loss: str) -> dict[str, Any]:
-    """The accuracies of both settings with their intervals, and the paired difference."""
-    twin = point.of(budget.experiments[point["experiment"]])
-    default, chosen = (data.measured.at("accuracy", where, loss) for where in (point, twin))
+def _values(data: RunData, budget: Budget, point: Point, loss: str) -> dict[str, Any]:
+    """The headline metric of both settings with its intervals, and the paired difference."""
+    twin, headline = point.of(budget.experiments[point["experiment"]]), data.headline
+    default, chosen = (data.measured.at(headline.name, where, loss) for where in (point, twin))
     row: dict[str, Any] = {}
     for side, values in (("default", default), ("tuned", chosen)):
         mean, low, high = stats.mean_interval(list(values.values()))
         row |= {side: mean, f"{side}_low": low, f"{side}_high": high}
-    found = contrast(chosen, default, "points", None, data.measured.resolution("accuracy", [point], loss))
+    resolution = data.measured.resolution(headline.name, [point], loss)
+    found = contrast(chosen, default, headline.unit, None, resolution)
     return row | {name: getattr(found, name) for name in ("n", "delta", "low", "high", "unit")}
 
 
-def _trials(budget: Budget, trials: list[Trial]) -> dict[str, Any]:
+def _trials(budget: Budget, trials: list[Trial], sign: int) -> dict[str, Any]:
     best = winner(trials) if complete(trials) else None
     return {
         "chosen": chosen(best, budget) if best else "",
@@ -59,7 +63,7 @@ def _trials(budget: Budget, trials: list[Trial]) -> dict[str, Any]:
         "trials": len(trials),
         "failed": sum(trial.lost > 0 for trial in trials),
         "left": sum(trial.left > 0 for trial in trials),
-        "validation": best.mean if best else None,
+        "validation": sign * best.mean if best and best.mean is not None else None,
     }
 
 

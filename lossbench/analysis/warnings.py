@@ -14,11 +14,14 @@ import pandas as pd
 import scipy.special
 
 from lossbench import stats
+from lossbench.analysis.accuracy import of_bits
 from lossbench.analysis.measured import losses_at
 from lossbench.analysis.ranks import identity
 from lossbench.analysis.records import RunData
 from lossbench.core.point import Point
 
+# The metrics at a fixed false rate: what the rate is a share of, and its name among the counts of a record.
+NEGATIVES = {"tar": ("pairs of different classes", "different"), "tpir": ("searches without a mate", "nonmated")}
 MOST_NAMED = 5  # in one warning; the others are counted
 
 
@@ -44,6 +47,23 @@ def diverged_cells(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
             listed = ", ".join(f"{count} {status}" for status, count in sorted(lost.items()))
             text = f"{listed} of {len(group)} cells of {label}: its numbers cover only the cells that finished."
             yield Caution("diverged cells", str(experiment), text)
+
+
+def unresolved_rates(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """A false accept rate below one over the number of negatives cannot be set: the threshold then accepts none."""
+    for experiment, group in data.trained.groupby("experiment", sort=False):
+        for name, values in data.measured.values.items():
+            kind, _, rate = name.partition("@")
+            if kind not in NEGATIVES or experiment not in {point["experiment"] for point, _ in values}:
+                continue
+            what, counted = NEGATIVES[kind]
+            fewest = min((found[counted] for found in group["counts"] if counted in found), default=None)
+            if fewest is not None and fewest * float(rate) < 1:
+                text = (
+                    f"{name} is the share at a threshold that none of the {what} passes: {fewest:,} of them cannot "
+                    f"resolve a rate of {float(rate):g}."
+                )
+                yield Caution("unresolved rate", str(experiment), text)
 
 
 def cold_classifiers(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
@@ -72,7 +92,7 @@ def small_classes(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
 
 def unpaired(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """A comparison needs shared seeds, and pairing helps only if per-seed results are correlated."""
-    frame = _accuracy(comparisons)
+    frame = _headline(data, comparisons)
     for row in frame[frame["n"] == 0].to_dict("records"):
         if all(_seeds(data, row)):
             text = f"{row['loss']} and {row['baseline']} share no seed{data.at(row['point'])}: not compared."
@@ -89,7 +109,7 @@ def unpaired(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
 
 def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """Losses that finished different seeds than the baseline are compared on fewer seeds."""
-    for experiment, group in _accuracy(comparisons).groupby("experiment", sort=False):
+    for experiment, group in _headline(data, comparisons).groupby("experiment", sort=False):
         odd = []
         for row in group.to_dict("records"):
             mine, base = map(set, _seeds(data, row))
@@ -105,9 +125,9 @@ def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]
             yield Caution("unequal seeds", str(experiment), text)
 
 
-def few_seeds(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
+def few_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """Fewer than three pairs give no interval, and with few pairs no rank test can reach the level."""
-    for experiment, group in _accuracy(comparisons).groupby("experiment", sort=False):
+    for experiment, group in _headline(data, comparisons).groupby("experiment", sort=False):
         n, family = int(group["n"].min()), len(group)
         needed = stats.pairs_needed(stats.LEVEL / family)
         if n < stats.FEWEST_SEEDS:
@@ -140,7 +160,7 @@ def mixed_environments(data: RunData, comparisons: pd.DataFrame) -> Iterator[Cau
     if len(data.environments) < 2:
         return
     where = _by_seed(data, "fingerprint")
-    for experiment, group in _accuracy(comparisons).groupby("experiment", sort=False):
+    for experiment, group in _headline(data, comparisons).groupby("experiment", sort=False):
         pairs = []
         for row in group.to_dict("records"):
             for seed in _seeds(data, row)[0]:
@@ -158,7 +178,9 @@ def mixed_environments(data: RunData, comparisons: pd.DataFrame) -> Iterator[Cau
 
 def test_set_noise(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """A difference that is significant over seeds may still be within the noise of the test examples."""
-    frame = _accuracy(comparisons)
+    if not of_bits(data.headline):
+        return
+    frame = _headline(data, comparisons)
     frame = frame[frame["verdict"].str.startswith("different")]
     keys = _by_seed(data, "key") if len(frame) else {}
     bits: dict[str, np.ndarray[Any, Any]] = {}
@@ -248,20 +270,20 @@ def multiplicity(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
 
 
 GUARDS: tuple[Callable[[RunData, pd.DataFrame], Iterator[Caution]], ...] = (
-    *(diverged_cells, cold_classifiers, small_classes),
+    *(diverged_cells, cold_classifiers, small_classes, unresolved_rates),
     *(unpaired, unequal_seeds, few_seeds, pooled_seeds, mixed_environments, test_set_noise),
     *(disturbed_times, second_look, best_epoch, multiplicity),
 )
 
 
-def _accuracy(comparisons: pd.DataFrame) -> pd.DataFrame:
-    return comparisons[comparisons["metric"] == "accuracy"]
+def _headline(data: RunData, comparisons: pd.DataFrame) -> pd.DataFrame:
+    return comparisons[comparisons["metric"] == data.headline.name]
 
 
 def _seeds(data: RunData, row: dict[str, Any]) -> tuple[dict[int, float], dict[int, float]]:
-    """The accuracies of both sides of a comparison by seed."""
-    point = row["point"]
-    return data.measured.at("accuracy", point, row["loss"]), data.measured.at("accuracy", point, row["baseline"])
+    """The headline metric of both sides of a comparison by seed."""
+    point, metric = row["point"], data.headline.name
+    return data.measured.at(metric, point, row["loss"]), data.measured.at(metric, point, row["baseline"])
 
 
 def _by_seed(data: RunData, column: str) -> dict[tuple[Point, str, int], Any]:

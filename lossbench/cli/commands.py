@@ -108,7 +108,7 @@ def _known_keys(_: click.Context, __: click.Parameter, incomplete: str) -> list[
 
 
 plugins_option = click.option(
-    "--plugins", multiple=True, metavar="DIR", help="Also look for plugins in DIR/losses, DIR/backbones, DIR/datasets."
+    "--plugins", multiple=True, metavar="DIR", help="Also look for plugins in DIR/losses, DIR/metrics, …"
 )
 _selection_options = _together(
     click.option("-l", "--loss", "losses", multiple=True, metavar="NAME[option=value]", help="Only these losses."),
@@ -158,6 +158,17 @@ def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
+def _kept(_: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
+    from lossbench.core.errors import nearest
+    from lossbench.core.metric import NEEDS
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in NEEDS:
+            raise click.BadParameter(f"cells cannot keep '{name}'; {nearest(name, NEEDS)}", param=option)
+    return tuple(dict.fromkeys(names))
+
+
 out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<suite name>].")
 
 
@@ -172,6 +183,13 @@ out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<su
 @out_option
 @click.option("--reports", metavar="DIR", default="reports", show_default=True, help="The folder for the report.")
 @click.option("--no-report", is_flag=True, help="Write no report.")
+@click.option(
+    "--keep",
+    metavar="WHAT",
+    default="",
+    callback=_kept,
+    help="What finished cells keep: predictions, features, model (several with commas).",
+)
 @click.option("-f", "--force", is_flag=True, help="Train all selected cells again, even finished ones.")
 @click.option("--retry-failed", is_flag=True, help="Train only cells that failed or ran out of memory or time.")
 @click.option("--fail-fast", is_flag=True, help="Start no new cells after the first failure.")
@@ -249,10 +267,10 @@ def plan(suite: str, out: str | None, no_forecast: bool, selection: Selection) -
 
 
 @cli.command(name="list")
-@click.argument("what", type=click.Choice(["losses", "backbones", "datasets", "suites"]), required=False)
+@click.argument("what", type=click.Choice(["losses", "backbones", "datasets", "metrics", "suites"]), required=False)
 @plugins_option
 def list_(what: str | None, plugins: tuple[str, ...]) -> None:
-    """List losses, backbones, datasets and suites."""
+    """List losses, backbones, datasets, metrics and suites."""
     from lossbench.core.errors import PluginError
     from lossbench.plugins.registry import FOLDER, KINDS, Registry
 
@@ -278,11 +296,11 @@ def list_(what: str | None, plugins: tuple[str, ...]) -> None:
 
 
 @cli.command()
-@click.argument("kind", type=click.Choice(["loss", "backbone", "dataset", "suite"]))
+@click.argument("kind", type=click.Choice(["loss", "backbone", "dataset", "metric", "suite"]))
 @click.argument("name")
 @plugins_option
 def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
-    """Show a loss, backbone, dataset or suite.
+    """Show a loss, backbone, dataset, metric or suite.
 
     Prints its description, its options and their defaults.
     """
@@ -312,26 +330,28 @@ def info(kind: Any, name: str, plugins: tuple[str, ...]) -> None:
 def check(targets: tuple[str, ...], plugins: tuple[str, ...], verbose: bool) -> int:
     """Check that plugins follow their contract.
 
-    Checks losses, backbones or datasets by name or file; without arguments all losses.
+    Checks losses, backbones, datasets or metrics by name or file; without arguments all losses.
 
     Exit code 0: all passed. 1: a plugin failed. 2: invalid request.
     """
     from lossbench.data.check import check_dataset
     from lossbench.plugins.check import check_names
     from lossbench.plugins.registry import Registry
+    from lossbench.training.check import check_metric
 
-    found = check_names(Registry(Path(folder) for folder in plugins), targets, check_dataset=check_dataset)
+    registry = Registry(Path(folder) for folder in plugins)
+    found = check_names(registry, targets, others={"dataset": check_dataset, "metric": check_metric})
     return screen.show_findings(found, verbose)
 
 
 @cli.command()
-@click.argument("kind", type=click.Choice(["loss", "backbone", "dataset"]))
+@click.argument("kind", type=click.Choice(["loss", "backbone", "dataset", "metric"]))
 @click.argument("name")
 @click.option(
-    "--into", metavar="DIR", default=".", show_default=True, help="The folder with losses/, backbones/ or datasets/."
+    "--into", metavar="DIR", default=".", show_default=True, help="The folder with losses/, metrics/ and the others."
 )
 def new(kind: Any, name: str, into: str) -> None:
-    """Write a template for a new loss, backbone or dataset.
+    """Write a template for a new loss, backbone, dataset or metric.
 
     The file, such as DIR/losses/NAME.py, is a working example to change.
     """

@@ -50,8 +50,8 @@ def report(runs: tuple[str, ...], reports: str, check: bool, formats: tuple[str,
 def compare(before: str, after: str, fail_on: str | None) -> int:
     """Compare two runs of a suite.
 
-    Compares RUN_B with RUN_A, an earlier run: each loss with itself, paired by seed. Only scores are compared (accuracy
-    and verification metrics); step times of two runs cannot be paired. A loss is worse if the difference is
+    Compares RUN_B with RUN_A, an earlier run: each loss with itself, paired by seed. Scores are compared, and the
+    steps to the target of RUN_A; step times of two runs cannot be paired. A loss is worse if the difference is
     significant, not negligible, and in the wrong direction.
 
     Exit code 0: success. 1: see --fail-on. 2: invalid request.

@@ -82,6 +82,7 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     from lossbench.core.point import SHORT
     from lossbench.plan.cells import training_steps
     from lossbench.store.records import Store
+    from lossbench.store.stale import outdated
 
     if opening := job.opening():
         echo(opening)
@@ -107,7 +108,11 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
         counts += [sum(cell.kind == kind for cell in mine) for kind in kinds.values()]
         rows.append([*row, *map(str, counts), str(sum(cell.key in records for cell in mine))])
     console().print(table_of(columns, rows, left=["experiment", *axes], title=info.title))
-    todo = [cell for cell in job.chosen if cell.key not in records]
+    found = outdated(job.chosen, records, info.metrics)
+    again = {cell.key for cell in found.train}
+    todo = [cell for cell in job.chosen if cell.key not in records or cell.key in again]
+    for sentence in found.sentences():
+        echo(sentence)
     echo(f"{len(todo)} of {len(job.chosen)} cells to train, {training_steps(todo):,} steps, in {store.root}")
     if following := job.following():
         more = training_steps(following)
@@ -197,7 +202,7 @@ def show_unfinished(result: RunResult) -> int:
     store = Store(result.folder)
     for cell, state in result.unfinished[:20]:
         record = store.read(cell.key)
-        why = f": {last_line(record['error'])}\n    log: {store.log(cell.key)}" if record else ""
+        why = f": {last_line(record['error'])}\n    log: {store.log(cell.key)}" if record and record["error"] else ""
         echo(f"{state}: {cell.title}{why}", err=True)
     if (more := len(result.unfinished) - 20) > 0:
         echo(f"… and {more} more; `lossbench status {result.folder}` lists them", err=True)
@@ -209,6 +214,8 @@ def show_unfinished(result: RunResult) -> int:
 def show_status(store: Store) -> int:
     """The statuses of the cells of a run, and the errors of those that failed."""
     from lossbench.api import finished
+    from lossbench.plan.cells import unique
+    from lossbench.store.stale import outdated
 
     info, cells = store.plan()
     records, damaged = store.scan()
@@ -229,10 +236,13 @@ def show_status(store: Store) -> int:
     stale = len(records.keys() - states.keys())
     if stale:
         echo(f"{stale} records of older versions of this suite or its plugins are not counted")
+    found = outdated(unique(cells), records, info.metrics)
+    for sentence in found.sentences():
+        echo(f"by the next run: {sentence}")
     failed = {cell.key: cell for cell in cells if states[cell.key] not in ("done", "missing")}
     for key, cell in failed.items():
         echo(f"{states[key]}: {cell.title}\n    {last_line(records[key]['error'])}\n    log: {store.log(key)}")
-    whole = all(finished(cell, states[cell.key]) for cell in cells)
+    whole = all(finished(cell, states[cell.key]) for cell in cells) and not (found.train or found.measure)
     return DONE if whole and not info.missing else UNFINISHED
 
 

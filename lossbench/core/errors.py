@@ -56,6 +56,9 @@ class ClusterLostError(RunError):
     """Ray's head, or its daemon on this machine, is gone; Ray will end every process that was connected."""
 
 
+# What other libraries call a loss or a key.
+ELSEWHERE = {"cross_entropy": "softmax", "crossentropy": "softmax", "ce": "softmax", "learning_rate": "lr"}
+ELSEWHERE |= {"model": "backbone", "network": "backbone", "wd": "weight_decay"}
 MOST_MISTAKES = 20  # of a suite that are shown
 MOST_ERROR, MOST_LINE, MOST_SHOWN = 20_000, 2_000, 300  # characters: in a record, in one of its lines, in a terminal
 
@@ -78,8 +81,12 @@ def last_line(error: str | None) -> str:
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` may be a misspelling of."""
-    return next(iter(difflib.get_close_matches(word, sorted(set(known)), n=1, cutoff=0.5)), None)
+    """The known word that `word` may be a misspelling of, or another library's name for."""
+    by_case = {each.lower(): each for each in sorted(set(known))}
+    if (other := ELSEWHERE.get(word.lower())) in by_case:
+        return by_case[other]
+    close = difflib.get_close_matches(word.lower(), list(by_case), n=1, cutoff=0.5)
+    return by_case[close[0]] if close else None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -53,6 +53,14 @@ def write_durably(path: Path, content: bytes) -> None:
         os.fsync(handle.fileno())
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """A second name for a file that is never changed; a copy where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 @contextmanager
 def locked(path: Path, *, folder: bool = False, shared: bool = False, wait: bool = False) -> Iterator[bool]:
     """Lock a file, created if missing, or a `folder` (no link to one); False if another process holds the lock.

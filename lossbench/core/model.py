@@ -19,6 +19,7 @@ from lossbench.core.errors import bounded
 from lossbench.core.format import Claim, PublishedText, Schedule, Task, Timing
 from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import without
+from lossbench.core.metric import Metric
 from lossbench.core.point import COLUMNS, Point, shown
 from lossbench.core.values import frozen
 
@@ -36,7 +37,7 @@ LEDGER = ("fc", "classifier", "loss", "model", "optimizer", "peak")
 # The fields of a cell that are plain values.
 PLAIN = (
     *("experiment", "kind", "task", "width", "classes", "seed", "threads", "device", "autocast", "channels_last"),
-    *("trial", "key"),
+    *("trial", "key", "default_metrics"),
 )
 CellKind = Literal["train", "warm", "timing", "trial"]
 SCORED = ("train", "trial")  # the kinds that train a loss to the end and test it
@@ -160,6 +161,9 @@ class Experiment:
     trials: Trials | None = None
     tunes: str = ""  # for a tuned experiment: the one whose trials chose its settings
     settings: Mapping[LossAt, Setting] | None = None  # for a tuned experiment; a loss without a setting is left out
+    metrics: tuple[Spec, ...] = ()  # that `metrics`, the headline or a claim names
+    default_metrics: bool = True  # all built-in metrics of the task are recorded, too
+    keep: tuple[str, ...] = ()  # of `core.metric.NEEDS`: what finished cells keep
 
     @property
     def size(self) -> int:
@@ -192,7 +196,8 @@ class Experiment:
 
     def trains_as(self, other: Experiment) -> bool:
         """Whether its cells are trained as those of `other`, apart from losses, seeds and machines."""
-        free = ("losses", "seeds", "timing", "trials", "published", "threads", "device", "channels_last")
+        free = ["losses", "seeds", "timing", "trials", "published", "threads", "device", "channels_last"]
+        free += ["metrics", "default_metrics", "keep"]
         return replace(self, **{name: getattr(other, name) for name in free}) == other
 
 
@@ -234,6 +239,12 @@ class SuiteInfo:
     tuning: Budget | None = None
     note: str = ""  # the profile's note, shown first
     overrides: list[str] = field(default_factory=list)  # key=value, as given with --set
+    headline: str = "accuracy"  # the metric that comparisons, tuning, ranks and the margin are about
+    metrics: tuple[Metric, ...] = ()  # all that the suite can name
+
+    @property
+    def headline_metric(self) -> Metric:
+        return next(metric for metric in self.metrics if metric.name == self.headline)
 
     def to_json(self) -> dict[str, Any]:
         published = {
@@ -242,7 +253,8 @@ class SuiteInfo:
         }
         claims = [claim.model_dump(exclude_none=True) for claim in self.claims]
         tuning = self.tuning and vars(self.tuning)
-        return {**vars(self), "claims": claims, "published": published, "tuning": tuning}
+        metrics = [metric.to_json() for metric in self.metrics]
+        return {**vars(self), "claims": claims, "published": published, "tuning": tuning, "metrics": metrics}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SuiteInfo:
@@ -252,7 +264,8 @@ class SuiteInfo:
         }
         claims = tuple(_claim(claim) for claim in data["claims"])
         tuning = Budget.from_json(data["tuning"]) if data.get("tuning") else None
-        return cls(**{**data, "claims": claims, "published": published, "tuning": tuning})
+        metrics = tuple(Metric.from_json(metric) for metric in data.get("metrics", ()))
+        return cls(**{**data, "claims": claims, "published": published, "tuning": tuning, "metrics": metrics})
 
 
 def _claim(written: Mapping[str, Any]) -> Claim:
@@ -283,7 +296,7 @@ class Cell:
     """One training run (or one shared warm start, or one timing session), by everything that decides its result.
 
     `experiment`, `trial` and the labels say where a cell belongs; they do not decide its result and are not in its key,
-    so two experiments that need the same cell train it once.
+    so two experiments that need the same cell train it once. Nor does what is measured or kept decide its training.
     """
 
     experiment: str
@@ -306,6 +319,9 @@ class Cell:
     shows: tuple[str, ...] = field(default=(), compare=False)  # the axes that its title names besides C and M
     trial: int | None = None  # for a trial: its number, from 1
     horizon: int | None = None  # for a warm start whose learning rate depends on it: the steps of both phases
+    metrics: tuple[Spec, ...] = ()  # that the suite asks for
+    default_metrics: bool = True  # the built-in metrics of the task are recorded, too
+    keep: tuple[str, ...] = ()  # of `core.metric.NEEDS`
     key: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -320,9 +336,10 @@ class Cell:
         return self.losses[0]
 
     @property
-    def plugins(self) -> list[tuple[Literal["loss", "backbone"], Spec]]:
+    def plugins(self) -> list[tuple[Literal["loss", "backbone", "metric"], Spec]]:
         """The plugins that run in it; a dataset is known by its arrays instead."""
-        return [("backbone", self.backbone), *(("loss", spec) for spec in self.losses)]
+        measured: list[tuple[Literal["loss", "backbone", "metric"], Spec]] = [("metric", spec) for spec in self.metrics]
+        return [("backbone", self.backbone), *(("loss", spec) for spec in self.losses), *measured]
 
     @property
     def label(self) -> str:
@@ -363,7 +380,7 @@ class Cell:
         """The cell whose checkpoint this one starts from."""
         assert self.warm
         shared = self.schedule.changed(self.warm.schedule)
-        return replace(
+        warm = replace(
             self,
             kind="warm",
             losses=(self.warm.loss,),
@@ -373,6 +390,11 @@ class Cell:
             horizon=self.warm.steps + shared.steps if shared.anneals else None,
             key="",
         )
+        return warm.unmeasured()
+
+    def unmeasured(self) -> Cell:
+        """The same without anything to measure or to keep, for a cell that tests no network."""
+        return replace(self, metrics=(), default_metrics=True, keep=())
 
     @property
     def total_steps(self) -> int:
@@ -424,11 +446,13 @@ class Cell:
             "schedule": self.schedule.identity(),
             "warm": self.warm and warmed(self.warm),
             "timing": self.timing and self.timing.model_dump(),
+            "metrics": [plain(spec) for spec in self.metrics],
+            "keep": list(self.keep),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cell:
-        data = {"trial": None, "axes": {}, "shows": (), **data}
+        data = {"trial": None, "axes": {}, "shows": (), "metrics": (), "default_metrics": True, "keep": (), **data}
         warm = dict(data["warm"] or {})
         if "lr" in warm:  # older files: no other key of the schedule could differ
             warm["schedule"] = {"lr": warm.pop("lr")}
@@ -446,6 +470,8 @@ class Cell:
             schedule=Schedule.model_validate(data["schedule"]),
             warm=Warm(**{**warm, "loss": Spec(**warm["loss"])}) if warm else None,
             timing=data["timing"] and Timing.model_validate(data["timing"]),
+            metrics=tuple(Spec(**spec) for spec in data["metrics"]),
+            keep=tuple(data["keep"]),
             horizon=data.get("horizon"),
         )
 
@@ -467,6 +493,7 @@ class Record:
     verification: Mapping[str, Any] = field(default_factory=dict)  # of `verification.Verification`, as JSON
     counts: Mapping[str, int] = field(default_factory=dict)  # what the task tested and left out; empty: every example
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # measured on the test set, by name
+    measured: Mapping[str, str] = field(default_factory=dict)  # the identity of the code that measured each of them
     curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds per step, by loss
     features: Mapping[str, Any] | None = None  # at width 2: some test features, their labels, the class weights
@@ -501,7 +528,7 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
-        data = {"cause": None, "counts": {}, "metrics": {}, **data}  # older records have none
+        data = {"cause": None, "counts": {}, "metrics": {}, "measured": {}, **data}  # older records have none
         results = {name.name: data[name.name] for name in fields(cls) if name.name != "cell"}
         results |= {"curve": tuple(data["curve"]), "flags": tuple(data["flags"])}
         return cls(cell=Cell.from_json(data["plan"]), **results)
@@ -512,7 +539,7 @@ def result(record: Mapping[str, Any]) -> dict[str, Any]:
 
     Seconds, peak memory and the environment (and so the checksum) vary.
     """
-    met = ("seconds", "rounds", "timing", "environment", "checksum")
+    met = ("seconds", "rounds", "timing", "environment", "checksum", "kept")
     kept = {name: value for name, value in record.items() if name not in met}
     kept["flags"] = [flag for flag in record["flags"] if flag not in ("resumed", "restarted")]
     return kept | {"bytes": {name: size for name, size in record["bytes"].items() if name != "peak"}}

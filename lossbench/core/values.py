@@ -55,3 +55,8 @@ def shown(value: Any) -> str:
     """A value for an error message: one line, not too long."""
     text = repr(value)
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+
+
+def as_json(value: Any) -> Any:
+    """The value of an option with lists in place of tuples."""
+    return [as_json(item) for item in value] if isinstance(value, list | tuple) else value

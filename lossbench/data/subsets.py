@@ -92,7 +92,7 @@ def with_holdout(dataset: Dataset, share: float) -> Dataset:
     """Take a share of every class out of the training images, always the same, for metrics that fit to such images."""
     if not 0 < share < 1:
         raise DataError(f"holdout must be a share of the training images between 0 and 1, got {share:g}")
-    if dataset.pairs is not None:
+    if dataset.unseen:
         raise DataError("holdout is for classification: no metric of other tasks uses images that were held out")
     train, held_out = _parted(dataset, share, "holdout")
     return replace(dataset, train=train, held_out=held_out)

@@ -17,6 +17,7 @@ import torch
 
 from lossbench.core.errors import PluginError
 from lossbench.core.format import Schedule
+from lossbench.core.metric import BUILT_IN
 from lossbench.core.model import Cell, Spec
 from lossbench.data import load_dataset
 from lossbench.data.dataset import Dataset
@@ -71,6 +72,9 @@ def preflight(
         if dataset is not None:
             sizes = (cell.width, cell.dataset.meaning(), cell.classes)
             plugin("backbone", cell.backbone, sizes, partial(_try_backbone, cell, registry, dataset))
+        for spec in cell.metrics:
+            if spec.source != BUILT_IN:
+                plugin("metric", spec, (), registry.find("metric", spec.name).load)
         for spec in [*cell.losses, *([cell.warm.loss] if cell.warm else [])]:
             plugin("loss", spec, (cell.width, cell.classes), partial(_try_loss, spec, cell, registry, needed or {}))
     return list(problems)

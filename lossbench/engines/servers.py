@@ -176,6 +176,17 @@ class Servers:
             problems.update(dict.fromkeys([*found, *([fault] if fault else [])]))
         return list(problems)
 
+    def remeasure(self, cells: Sequence[Cell], data: Path, store: Path, limit: float = 0) -> list[dict[str, Any]]:
+        """Measure metrics of finished cells from what they kept; the cells that could not be, and why."""
+        problems: list[dict[str, Any]] = []
+        for server, mine in self._by_server(cells):
+            limit = max(limit, STEP_SECONDS)
+            found, fault = self._ask("remeasure", server, mine, data, limit, store=str(store.absolute()))
+            problems += found
+            if fault:
+                problems += [{"key": cell.key, "why": fault, "damaged": False} for cell in mine]
+        return problems
+
     def probe(self, cells: Sequence[Cell], data: Path) -> list[dict[str, Any]]:
         """The cost of each of these cells, one of every kind; none where it could not be measured."""
         return [
@@ -236,4 +247,4 @@ class Servers:
 
 
 def _plugins(cell: Cell) -> list[Spec]:
-    return [cell.dataset, cell.backbone, *cell.losses, *([cell.warm.loss] if cell.warm else [])]
+    return [cell.dataset, cell.backbone, *cell.metrics, *cell.losses, *([cell.warm.loss] if cell.warm else [])]

@@ -17,6 +17,7 @@ import torch
 from lossbench.core.errors import LossbenchError, StoreError
 from lossbench.core.model import Cause, Cell, Record, Status
 from lossbench.engines.preflight import preflight, probe
+from lossbench.engines.remeasure import remeasure
 from lossbench.plugins.registry import Registry
 from lossbench.store.records import Store
 from lossbench.training import cell as train
@@ -24,7 +25,7 @@ from lossbench.training import measure
 from lossbench.training.checkpoints import Checkpointer
 
 # What a process may do besides training a cell; it writes down what it is about to try.
-ASIDE: dict[str, Callable[..., Any]] = {"preflight": preflight, "probe": probe}
+ASIDE: dict[str, Callable[..., Any]] = {"preflight": preflight, "probe": probe, "remeasure": remeasure}
 
 
 def warm_up() -> None:
@@ -50,7 +51,7 @@ def work(job: dict[str, Any]) -> int:
         _limit_memory(job["memory"])
     try:
         outcome = _trained(cell, registry, data, store, job["checkpoint"])
-        store.write(outcome.record, outcome.correct, outcome.checkpoint)
+        store.write(outcome.record, outcome.correct, outcome.checkpoint, examples=outcome.examples, kept=outcome.kept)
     except StoreError as error:
         print(error)
         return os.EX_IOERR

@@ -30,16 +30,33 @@ class Evaluation:
     scores: NDArray[np.float64] | None = None  # of a verification: the cosine of each tested pair
     same: NDArray[np.bool_] | None = None  # whether the two images of each tested pair are of one class
     outputs: Outputs | None = None  # of a classification: its logits without margin, and what they say of each example
+    unseen: NDArray[np.bool_] | None = None  # of a verification: the images of tested classes (N,); None: all
     retrieved: Retrieved | None = None  # of a retrieval: the results of its queries
-    identified: Identified | None = None  # of a verification: the results of identification, where it is possible
     counts: Mapping[str, int] = field(default_factory=dict)  # how many of what the task tested, and left out
     train: Evaluation | None = None  # of training images, at most `training.evaluation.SAMPLE`
     held_out: Evaluation | None = None  # of training images that were not trained on, where a dataset holds some out
+    network: Any = None  # for NEEDS = "model": `features(split)`, and `state` with its `backbone` and `loss`
+    images: Any = None  # for NEEDS = "model": the test images, a `lossbench.data.Split`
 
     @property
     def logits(self) -> Tensor | None:
         """All logits (N×C), computed when a metric asks for them; those of many classes may not fit into memory."""
         return None if self.outputs is None else self.outputs.logits(slice(None))
+
+    @cached_property
+    def queries(self) -> Retrieved:
+        """The results of a retrieval; from the features, where they are all that was kept."""
+        from lossbench.metrics._search import retrieve
+
+        return self.retrieved or retrieve(self.features, self.labels)
+
+    @cached_property
+    def searches(self) -> Identified | None:
+        """The results of identification on the images of a verification; None where it is not possible."""
+        from lossbench.metrics._search import identify
+
+        chosen = slice(None) if self.unseen is None else self.unseen
+        return identify(self.features.cpu().numpy()[chosen], self.labels[chosen])
 
     @cached_property
     def angles(self) -> list[float | None]:

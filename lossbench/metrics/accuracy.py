@@ -1,10 +1,10 @@
-"""The share of test examples that are classified correctly, or of pairs that are verified correctly."""
+"""The share of correct test examples; of pairs in a verification; of queries in a retrieval, as recall@1."""
 
 from __future__ import annotations
 
 from lossbench.metrics import Evaluation
 
-UNIT, BETTER, TASKS = "points", "higher", ("classification", "verification")
+UNIT, BETTER, TASKS = "points", "higher", ("classification", "verification", "retrieval")
 STEP = 100.0
 
 

@@ -20,7 +20,7 @@ REQUIRES = "holdout"
 HOTTEST = 1e4  # T is between its inverse and it; logits of held-out images without an error would have T = 0
 
 
-def measure(test: Evaluation, *, bins: int = ece.BINS) -> float | None:
+def measure(test: Evaluation, *, bins: int = 15) -> float | None:
     if test.outputs is None or test.correct is None or test.held_out is None or test.held_out.outputs is None:
         return None
     return ece.expected(test.outputs.confidence(temperature(test.held_out.outputs)), test.correct, bins)

@@ -13,5 +13,4 @@ NAMES: dict[str, tuple[str, dict[str, int]]] = {"map@r": ("MAP@R", {})}
 
 
 def measure(test: Evaluation) -> float:
-    assert test.retrieved is not None
-    return 100 * float(test.retrieved.map_at_r.mean())
+    return 100 * float(test.queries.map_at_r.mean())

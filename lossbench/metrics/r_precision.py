@@ -9,5 +9,4 @@ TITLE = "R-precision"
 
 
 def measure(test: Evaluation) -> float:
-    assert test.retrieved is not None
-    return 100 * float(test.retrieved.r_precision.mean())
+    return 100 * float(test.queries.r_precision.mean())

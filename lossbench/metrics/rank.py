@@ -5,10 +5,9 @@ from __future__ import annotations
 from lossbench.metrics import Evaluation
 
 UNIT, BETTER, TASKS = "points", "higher", ("verification",)
+AT, TITLE = "k", "Rank-{k}"
 NAMES = {"rank@1": ("Rank-1", {"k": 1})}
 
 
 def measure(test: Evaluation, *, k: int) -> float | None:
-    if test.identified is None:
-        return None
-    return 100 * float((test.identified.rank <= k).mean())
+    return None if test.searches is None else 100 * float((test.searches.rank <= k).mean())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lossbench.metrics import Evaluation
 
 UNIT, BETTER, TASKS = "points", "higher", ("retrieval",)
+AT, TITLE = "k", "Recall@{k}"
 NAMES = {
     "recall@1": ("Recall@1", {"k": 1}),
     "recall@5": ("Recall@5", {"k": 5}),
@@ -14,5 +15,4 @@ STEP = 100.0
 
 
 def measure(test: Evaluation, *, k: int) -> float:
-    assert test.retrieved is not None
-    return 100 * float((test.retrieved.first <= k).mean())
+    return 100 * float((test.queries.first <= k).mean())

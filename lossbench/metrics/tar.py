@@ -13,6 +13,7 @@ from lossbench.metrics import Evaluation
 from lossbench.metrics._pairs import LEVEL, Estimate, Ints, labelled, least_reaching, likely_counts, operating_points
 
 UNIT, BETTER, TASKS = "points", "higher", ("verification",)
+AT, TITLE = "far", "TAR at FAR {far:g}"
 NAMES = {
     "tar@0.1": ("TAR at FAR 10 %", {"far": 0.1}),
     "tar@0.01": ("TAR at FAR 1 %", {"far": 0.01}),

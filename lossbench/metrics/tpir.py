@@ -11,6 +11,7 @@ import numpy as np
 from lossbench.metrics import Evaluation, tar
 
 UNIT, BETTER, TASKS = "points", "higher", ("verification",)
+AT, TITLE = "fpir", "TPIR at FPIR {fpir:g}"
 NAMES = {
     "tpir@0.1": ("TPIR at FPIR 10 %", {"fpir": 0.1}),
     "tpir@0.01": ("TPIR at FPIR 1 %", {"fpir": 0.01}),
@@ -18,7 +19,7 @@ NAMES = {
 
 
 def measure(test: Evaluation, *, fpir: float) -> float | None:
-    found = test.identified
+    found = test.searches
     if found is None:
         return None
     wrong = found.mated & ~found.right

@@ -17,15 +17,23 @@ def plan(suite: Suite, tuned: Sequence[Experiment] = ()) -> list[Cell]:
     """
     experiments = (*suite.experiments, *tuned)
     cells = [cell for experiment in experiments for cell in _accuracy_cells(experiment)]
-    cells += [cell for experiment in experiments for cell in _trial_cells(experiment)]
+    cells += [cell for experiment in experiments for cell in _trial_cells(experiment, suite.info.headline)]
     return cells + [cell for experiment in experiments for cell in _timing_cells(experiment)]
 
 
 def unique(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells to train: one per key, in order."""
+    """The cells to train: one per key, in order, with all that any of them measures and keeps."""
     seen: dict[str, Cell] = {}
     for cell in cells:
-        seen.setdefault(cell.key, cell)
+        first = seen.setdefault(cell.key, cell)
+        if (first.metrics, first.default_metrics, first.keep) != (cell.metrics, cell.default_metrics, cell.keep):
+            metrics = {spec.label: spec for spec in (*first.metrics, *cell.metrics)}
+            seen[cell.key] = replace(
+                first,
+                metrics=tuple(metrics.values()),
+                default_metrics=first.default_metrics or cell.default_metrics,
+                keep=tuple(dict.fromkeys((*first.keep, *cell.keep))),
+            )
     return list(seen.values())
 
 
@@ -44,15 +52,19 @@ def _accuracy_cells(experiment: Experiment) -> Iterator[Cell]:
             yield from found
 
 
-def _trial_cells(experiment: Experiment) -> Iterator[Cell]:
-    """The trials of an experiment, trial by trial within a point, so that an interrupted run has tried all losses."""
+def _trial_cells(experiment: Experiment, headline: str) -> Iterator[Cell]:
+    """The trials of an experiment, trial by trial within a point, so that an interrupted run has tried all losses.
+
+    Only their headline metric matters.
+    """
     if not experiment.trials:
         return
     settings = experiment.trials.settings.values()
+    metrics = tuple(spec for spec in experiment.metrics if spec.label == headline)
     for seed in experiment.trials.seeds:
         for point in _grid(experiment, seed, experiment.trials.datasets):
             schedule = point.schedule.model_copy(update={"evaluations": 0})
-            cell = replace(point, kind="trial", schedule=schedule, key="")
+            cell = replace(point, kind="trial", schedule=schedule, metrics=metrics, key="")
             if cell.warm:
                 yield cell.warm_cell()
             for number in range(1, max(map(len, settings)) + 1):
@@ -81,7 +93,8 @@ def _with(cell: Cell, setting: Setting) -> Cell:
 def _timing_cells(experiment: Experiment) -> Iterator[Cell]:
     if experiment.timing:
         for cell in _grid(experiment, experiment.seeds[0], experiment.datasets):
-            yield replace(cell, kind="timing", losses=experiment.losses, warm=None, timing=experiment.timing, key="")
+            timing = replace(cell, kind="timing", losses=experiment.losses, warm=None, timing=experiment.timing, key="")
+            yield timing.unmeasured()
 
 
 def _grid(experiment: Experiment, seed: int, datasets: Sequence[DataAt]) -> Iterator[Cell]:
@@ -105,6 +118,9 @@ def _grid(experiment: Experiment, seed: int, datasets: Sequence[DataAt]) -> Iter
             device=experiment.device,
             autocast=experiment.autocast,
             channels_last=experiment.channels_last,
+            metrics=experiment.metrics,
+            default_metrics=experiment.default_metrics,
+            keep=experiment.keep,
             axes=point.without("experiment"),
             shows=shows,
         )

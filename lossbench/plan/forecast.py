@@ -19,6 +19,7 @@ class Forecast:
     bytes: int
     measured: int  # kinds of cells
     kinds: int
+    uncounted: int = 0  # cells whose epochs cannot be counted before their data is here
 
 
 def kind_of(cell: Cell) -> str:
@@ -56,6 +57,7 @@ def forecast(cells: Sequence[Cell], costs: Sequence[Mapping[str, Any]], jobs: in
         max(cost["bytes"] for cost in costs),
         len(known),
         len(kinds(cells)),
+        sum(cell.schedule.steps == 0 for cell in cells),
     )
 
 
@@ -65,5 +67,7 @@ def in_words(expected: Forecast) -> str:
         return "an unknown time (no step could be timed)"
     for unit, size in (("hours", 3600), ("minutes", 60), ("seconds", 1)):
         if expected.seconds >= 2 * size or size == 1:
-            return f"about {expected.seconds / size:.0f} {unit}, up to {expected.bytes / 2**20:.0f} MiB per cell"
+            told = f"about {expected.seconds / size:.0f} {unit}, up to {expected.bytes / 2**20:.0f} MiB per cell"
+            more = f", without {expected.uncounted} cells whose epochs are unknown before their data is here"
+            return told + (more if expected.uncounted else "")
     raise AssertionError

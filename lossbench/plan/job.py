@@ -20,7 +20,7 @@ from lossbench.plugins.registry import Registry
 from lossbench.suite.overrides import parse_set
 from lossbench.suite.reading import check_profile, read_profiles, to_run
 from lossbench.suite.recipe import lengths
-from lossbench.suite.settings import tuned, tuned_experiments
+from lossbench.suite.settings import notices, scored, tuned, tuned_experiments
 from lossbench.suite.source import Source, SuiteLike, open_suite
 
 if TYPE_CHECKING:
@@ -62,8 +62,13 @@ class Job:
         """This job with the tuned cells that the records of its trials decide."""
         if not self.suite.info.tuning:
             return self
-        cells = plan(self.suite, tuned_experiments(self.suite.experiments, self.cells, records))
+        scores = scored(self.cells, records, self.suite.info.headline_metric)
+        cells = plan(self.suite, tuned_experiments(self.suite.experiments, self.cells, scores))
         return replace(self, cells=cells, chosen=unique(select(cells, self.selection)))
+
+    def tuning_notices(self, records: Mapping[str, Any]) -> list[str]:
+        """What trials have not decided, one sentence each."""
+        return list(notices(self.cells, scored(self.cells, records, self.suite.info.headline_metric)))
 
     def following(self) -> list[Cell]:
         """The tuned cells that trials have yet to decide, as if every loss kept its defaults."""
@@ -73,10 +78,15 @@ class Job:
         return [cell for cell in cells if cell.kind == "train" and cell.title not in known]
 
     def shorter_profiles(self) -> list[str]:
-        """The profiles that train fewer steps than this job, shortest first; unknown for a suite with overrides."""
+        """The profiles that train fewer steps than this job, shortest first; unknown for a suite with overrides.
+
+        Those with epochs are left out: only the data of the chosen profile has been read.
+        """
         if self.suite.info.overrides:
             return []
-        steps = {name: training_steps(unique(plan(suite))) for name, suite in self.profiles.items() if name}
+        plans = {name: unique(plan(suite)) for name, suite in self.profiles.items() if name}
+        known = {name: cells for name, cells in plans.items() if all(cell.schedule.steps for cell in cells)}
+        steps = {name: training_steps(cells) for name, cells in known.items()}
         ours = training_steps(self.chosen)
         return sorted((name for name in steps if steps[name] < ours), key=steps.__getitem__)
 
@@ -110,6 +120,9 @@ def prepare(
         if not downloads or get is None:
             break
         supply.have(downloads, get)  # may fail, which leaves another profile; may tell how many classes there are
+    kept = (tuple(dict.fromkeys((*each.keep, *selection.keep))) for each in parsed.experiments)
+    experiments = (replace(each, keep=keep) for each, keep in zip(parsed.experiments, kept, strict=True))
+    parsed = replace(parsed, experiments=tuple(experiments))
     parsed = with_data(
         parsed,
         registry,

@@ -31,6 +31,7 @@ class Selection:
     shard: str | None = None  # "I/N"
     fetch: bool = True  # download missing datasets
     set: SetLike = ()  # keys of the suite, {"schedule.steps": 100} or ["schedule.steps=100"]; they override the profile
+    keep: Sequence[str] = ()  # what finished cells keep, besides what the suite says
 
     def has_dataset(self, dataset: Spec) -> bool:
         return _named(dataset, self.datasets)

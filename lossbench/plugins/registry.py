@@ -1,8 +1,9 @@
 """Plugin folders → names. A plugin is one file, read as text and executed only when it is used.
 
 The file's stem is the plugin's name, the first line of its docstring is its summary, and the keyword-only arguments of
-its entry point (`Loss`, `Backbone` or `load`) are exactly the options that a suite may set. All of that is read with
-`ast`: listing plugins or refusing a misspelt option imports nothing, and a broken file matters only if it is named.
+its entry point (`Loss`, `Backbone`, `load` or `measure`) are exactly the options that a suite may set. All of that is
+read with `ast`: listing plugins or refusing a misspelt option imports nothing, and a broken file matters only if it is
+named.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lossbench.core.errors import PluginError, nearest
 from lossbench.core.files import content, is_file, is_folder
+from lossbench.core.metric import BUILT_IN
 from lossbench.core.values import shown
 from lossbench.plugins.footprint import (
     PACKAGE,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:  # pydantic, which the model needs, takes longer than listing 
     from lossbench.core.model import Spec
 
 Kind = Literal["loss", "backbone", "dataset", "metric"]
-KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset")  # the kinds that a suite names and anybody may add
+KINDS: tuple[Kind, ...] = ("loss", "backbone", "dataset", "metric")
 ENTRY_POINT: dict[Kind, str] = {"loss": "Loss", "backbone": "Backbone", "dataset": "load", "metric": "measure"}
 FOLDER: dict[Kind, str] = {"loss": "losses", "backbone": "backbones", "dataset": "datasets", "metric": "metrics"}
 ENTRY_POINT_GROUP = "lossbench.plugins"
@@ -131,8 +133,11 @@ class Plugin:
     def identity(self, options: Mapping[str, Any]) -> str:
         """What decides a cell's result: `source_hash`, the files that the code or an option names, torch and numpy.
 
-        Everything trains with torch on batches that numpy draws, whether or not the file imports them.
+        Everything trains with torch on batches that numpy draws, whether or not the file imports them. The code of
+        built-in metrics is covered by the protocol number of the key instead.
         """
+        if self.kind == "metric" and self.built_in:
+            return BUILT_IN
         digest = hashlib.sha256(self.source_hash.encode())
         for library in TRAINS_WITH:
             digest.update(f"{library}=={release(library)}\0".encode())
@@ -297,7 +302,7 @@ class OptionError(PluginError, ValueError):
 class Registry:
     """All known plugins: built-in ones, those in `folders`, those of installed packages.
 
-    Each of `folders` has subfolders `losses/`, `backbones/` or `datasets/`.
+    Each of `folders` has subfolders `losses/`, `backbones/`, `datasets/` or `metrics/`.
     """
 
     def __init__(self, folders: Iterable[Path] = ()) -> None:
@@ -318,8 +323,6 @@ class Registry:
 
     def _places(self, kind: Kind) -> list[Path]:
         """The folders that may hold plugins of a kind."""
-        if kind == "metric":  # only ours: the key of a cell does not cover the code of its metrics
-            return [_built_in(kind)]
         others = [folder / FOLDER[kind] for folder in (*self.folders, *_installed())]
         return list(dict.fromkeys(map(_real, (_built_in(kind), *others))))
 
@@ -339,6 +342,10 @@ class Registry:
             listed = " and ".join(str(path) for path in paths)
             raise PluginError(f"two plugins claim the {kind} name '{name}': {listed}; rename one")
         return _plugin(kind, name, paths[0], paths[0].stat().st_mtime_ns)
+
+    def built_in(self, kind: Kind) -> list[str]:
+        """The names of the plugins of a kind that come with lossbench."""
+        return sorted({path.stem for path in _built_in(kind).glob("*.py") if not path.name.startswith(("_", "."))})
 
     def unchanged(self, kind: Kind, spec: Spec) -> bool:
         """Whether a plugin decides results as it did when `spec` was planned."""

@@ -79,6 +79,8 @@ CLASSES = 4  # known without loading, so that a suite can be planned without the
 
 def load(root: Path, *, noise: float = 0.5) -> Dataset:  # keyword-only arguments are its options
     # Read your files from `root`, the data folder; for a missing one raise lossbench.core.errors.MissingDataError.
+    # An option `task: Literal["classification", "retrieval"] = "classification"` is set to the experiment's task: for
+    # "retrieval" return test images of classes that are not trained on.
     splits = []
     for seed, per_class in ((0, 100), (1, 25)):  # train, test
         labels = np.repeat(np.arange(CLASSES), per_class)  # integers from 0 to CLASSES − 1
@@ -88,7 +90,25 @@ def load(root: Path, *, noise: float = 0.5) -> Dataset:  # keyword-only argument
     return Dataset(splits[0], splits[1], CLASSES)  # add sources=(path,): loaded again when that file changes
 '''
 
-TEMPLATES: dict[Kind, str] = {"loss": LOSS, "backbone": BACKBONE, "dataset": DATASET}
+METRIC = '''\
+"""{name}: how far the test features are from the mean of the k nearest classes (describe yours here in one line)."""
+
+import torch
+
+UNIT, BETTER, TASKS = "", "lower", ("classification",)  # or "points", "degrees", …; or "higher"
+NEEDS = "features"  # what it is computed from: "predictions", "features" or "model"
+
+
+def measure(test, *, k: int = 1):  # keyword-only arguments are its options
+    # test.labels (N), test.predicted (N), test.features (N×M), test.weights (C×M or None), and test.train, the same of
+    # training images. Return a number (None: it does not exist for this network), or one value per test example.
+    labels = torch.from_numpy(test.train.labels)
+    means = torch.stack([test.train.features[labels == label].mean(0) for label in labels.unique()])
+    distances = torch.cdist(test.features, means)  # N×C
+    return distances.topk(k, largest=False).values.mean(1)
+'''
+
+TEMPLATES: dict[Kind, str] = {"loss": LOSS, "backbone": BACKBONE, "dataset": DATASET, "metric": METRIC}
 
 
 def new(kind: Kind, name: str, folder: Path | str) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from lossbench.core.geometry import minimum_width
+from lossbench.core.metric import Metric
 from lossbench.core.point import Point, shown
 
 DASH = "–"
@@ -63,12 +64,46 @@ def size(value: Any) -> str:
     return f"{value:.0f} B"
 
 
+DIGITS = {"points": 2, "degrees": 2, "steps": 1, "bytes": 0, "%": 1}  # after the point, by unit
+
+
+def digits_of(unit: str) -> int:
+    return DIGITS.get(unit, 4)
+
+
+def column(metric: Metric) -> str:
+    """The heading of a column of values: `accuracy, %`."""
+    unit = "%" if metric.is_score else metric.unit
+    return f"{metric.title}, {unit}" if unit else metric.title
+
+
+def measured(metric: Metric) -> str:
+    """A metric with its unit in a sentence: `accuracy in percent`."""
+    unit = "percent" if metric.is_score else metric.unit
+    return f"{metric.title} in {unit}" if unit else metric.title
+
+
+def capital(text: str) -> str:
+    """The text with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def delta_column(metric: Metric, level: str = "95 % interval") -> str:
+    """The heading of a column of differences: `Δ points [95 % interval]`."""
+    return f"Δ {metric.unit} [{level}]" if metric.unit else f"Δ [{level}]"
+
+
+def within(margin: float, unit: str) -> str:
+    """A margin of equivalence: `±0.5 points`."""
+    return f"±{margin:g} {unit}".rstrip()
+
+
 def difference(row: Mapping[str, Any], unit: bool = True) -> str:
     """A difference with its interval: `+0.25 points [+0.04, +0.47]`."""
     if not finite(row["delta"]):
         return DASH
-    digits = {"bytes": 0, "%": 1}.get(row["unit"], 2)
-    delta = f"{row['delta']:+.{digits}f}" + (f" {row['unit']}" if unit else "")
+    digits = digits_of(row["unit"])
+    delta = f"{row['delta']:+.{digits}f}" + (f" {row['unit']}" if unit and row["unit"] else "")
     if not finite(row["low"]):
         return delta
     return f"{delta} [{row['low']:+.{digits}f}, {row['high']:+.{digits}f}]"

@@ -34,7 +34,10 @@ def seeds_needed(dz: float, target: float = 0.8, level: float = LEVEL, most: int
     """The fewest seeds at which an effect of this size would be found with chance `target`; None above `most`."""
     if math.isnan(dz) or dz == 0:
         return None
-    return _fewest(lambda n: power(dz, n, level), target, most)
+    # Guenther's approximation, mostly right or next to it.
+    first, second = scipy.special.ndtri(1 - level / 2), scipy.special.ndtri(target)
+    near = math.ceil(min(most, ((first + second) / dz) ** 2 + first**2 / 2))
+    return _fewest(lambda n: power(dz, n, level), target, most, near)
 
 
 def detectable_effect(n: int, target: float = 0.8, level: float = LEVEL) -> float:
@@ -80,7 +83,21 @@ def seeds_for_equivalence(margin: float, target: float = 0.8, level: float = LEV
     return _fewest(lambda n: equivalence_power(margin, n, level), target, most)
 
 
-def _fewest(chance: Callable[[int], float], target: float, most: int) -> int | None:
-    """The smallest n whose chance, which grows with n, reaches the target."""
-    found = bisect.bisect_left(range(most + 1), target, key=chance)
+def _fewest(chance: Callable[[int], float], target: float, most: int, near: int | None = None) -> int | None:
+    """The smallest n whose chance, which grows with n, reaches the target; the search begins `near` it, if told to.
+
+    Steps away from there double until n lies between two of them: few chances are computed where it is right.
+    """
+    low, high = 0, most + 1
+    if near is not None:
+        step, reached = 1, chance(near) >= target
+        low, high = (low, near) if reached else (near + 1, high)
+        while low < high and (other := near - step if reached else near + step) in range(low, high):
+            if (chance(other) >= target) == reached:
+                low, high = (low, other) if reached else (other + 1, high)
+                step *= 2
+            else:
+                low, high = (other + 1, high) if reached else (low, other)
+                break
+    found = bisect.bisect_left(range(most + 1), target, low, high, key=chance)
     return max(found, FEWEST_SEEDS) if found <= most else None

@@ -19,9 +19,10 @@ from lossbench.store.records import Store
 
 RESULTS = ("done", "diverged")  # statuses decided by the cell itself; the others by circumstances
 # The fields of SuiteInfo that identify a suite; the others say how and where it was run.
-SUITE = ("name", "baseline", "margin", "claims", "profile", "overrides", "tuning")
+SUITE = ("name", "baseline", "margin", "headline", "claims", "profile", "overrides", "tuning")
 # How the suite was written; the key covers everything that decides the result.
 WORDING = ("label", "cell", "plan")
+MEASURED = ("metrics", "measured", "geometry")  # what was measured is the suite's choice
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def better(one: Found | None, other: Found, title: str) -> Found:
     if one is None:
         return other
     ends = [found.record["status"] in RESULTS for found in (one, other)]
-    if all(ends) and _decided(one.record) != _decided(other.record):
+    if all(ends) and not _agree(one.record, other.record):
         raise StoreError(
             f"{one.record['key']} ({title}) has one result in {one.store.root} and another in {other.store.root}; "
             "nothing was merged: were they run on different machines or versions of torch?"
@@ -135,8 +136,18 @@ def better(one: Found | None, other: Found, title: str) -> Found:
     return other if ends == [False, True] else one
 
 
-def _decided(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in result(record).items() if name not in WORDING}
+def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two records of one cell have the same result; metrics that both measured with the same code included."""
+    codes = [record.get("measured", {}) for record in (one, other)]
+    shared = [name for name in one.get("metrics", {}) if name in other.get("metrics", {})]
+    shared = [name for name in shared if codes[0].get(name) == codes[1].get(name)]
+    return _decided(one, shared) == _decided(other, shared)
+
+
+def _decided(record: Mapping[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
+    decided = {name: value for name, value in result(record).items() if name not in (*WORDING, *MEASURED)}
+    files = {name: checksum for name, checksum in record["files"].items() if name != "examples.npz"}
+    return decided | {"metrics": {name: record["metrics"][name] for name in metrics}, "files": files}
 
 
 def _difference(one: Sequence[Cell], other: Sequence[Cell]) -> Cell | None:
@@ -175,14 +186,17 @@ def _copy(key: str, found: Found, target: Store) -> None:
             correct = source.correct(key) if "correct.npz" in files else None
             checkpoint = source.checkpoint(key) if "checkpoint.pt" in files else None
             record = Record.from_json(found.record)
+            named = {name: source.examples(key, name) for name in record.metrics}
+            examples = {name: values for name, values in named.items() if values is not None}
+            kept = {name: source.kept(key, name, mark) for name, mark in found.record.get("kept", {}).items()}
             log = content(source.log(key)) if source.log(key).is_file() else None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{source.cells / key}: cannot be read ({error}); what was merged so far is kept"
             ) from error
-        target.write(record, correct, checkpoint)
+        target.write(record, correct, checkpoint, examples=examples, kept=kept)
         arrived = target.read(key) or {}
-        if any(arrived.get(name) != value for name, value in found.record.items() if name != "checksum"):
+        if any(arrived.get(name) != value for name, value in found.record.items() if name not in ("checksum", "plan")):
             target.set_aside(key)
             raise StoreError(f"{source.cells / key}: changed while it was merged; merge again")
         if log is not None:

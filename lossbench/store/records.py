@@ -2,7 +2,9 @@
 
 runs/NAME/suite.toml            the suite when the run began
 runs/NAME/plan.json             all cells of the suite, with their keys
-runs/NAME/cells/KEY/            record.json, correct.npz (one bit per test example), checkpoint.pt (warm starts)
+runs/NAME/cells/KEY/            record.json, correct.npz (one bit per test example), checkpoint.pt (warm starts),
+                                examples.npz (metrics with a value per test example), and what the cell keeps:
+                                predictions.npz, features.npz, model.pt
 runs/NAME/logs/KEY.log          what the cell's process printed
 runs/NAME/partial/KEY.pt        the state of a running cell, saved every minute
 runs/NAME/staging/              folders being written; renamed into cells/ when complete
@@ -19,7 +21,7 @@ import os
 import shutil
 import struct
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lossbench.core import files
+from lossbench.core.current import current
 from lossbench.core.errors import StoreError
+from lossbench.core.metric import Metric
 from lossbench.core.model import GEOMETRY, LEDGER, SECONDS, Cell, Record, Suite, SuiteInfo
 from lossbench.plugins.metrics import METRICS, columns
 from lossbench.store.schema import parsed
@@ -109,7 +113,10 @@ class Store:
             plan = json.loads(files.content(self._place / path.name))
             if plan.get("version") != PLAN_VERSION:
                 raise StoreError(f"{path}: {_other_plan(plan.get('version'))}")
-            return SuiteInfo.from_json(plan["suite"]), [Cell.from_json(cell) for cell in plan["cells"]]
+            info = SuiteInfo.from_json(plan["suite"])
+            if not info.metrics:  # an older plan, which can only mean the metrics of lossbench
+                info = replace(info, metrics=tuple(metric.plain for metric in METRICS.values()))
+            return info, [Cell.from_json(cell) for cell in plan["cells"]]
         except FileNotFoundError:
             raise StoreError(f"{self.root}: is not a run folder (it has no plan.json)") from None
         except OSError as error:
@@ -143,8 +150,22 @@ class Store:
         except (OSError, ValueError):
             return None
 
-    def write(self, record: Record, correct: NDArray[np.bool_] | None = None, checkpoint: bytes | None = None) -> None:
-        """Put a cell's folder in place by one rename; an existing one is set aside."""
+    def write(
+        self,
+        record: Record,
+        correct: NDArray[np.bool_] | None = None,
+        checkpoint: bytes | None = None,
+        *,
+        examples: Mapping[str, NDArray[np.float64]] | None = None,
+        kept: Mapping[str, bytes] | None = None,
+        carried: Mapping[str, str] | None = None,
+    ) -> None:
+        """Put a cell's folder in place by one rename; an existing one is set aside.
+
+        `examples` are the values of metrics per test example. `kept` are further files by name; they may be large, so
+        their checksums are compared when they are used, not whenever the record is read. `carried` are those of the
+        present folder that stay, with their checksums.
+        """
         key = record.cell.key
         parts = {}
         if correct is not None:
@@ -153,15 +174,24 @@ class Store:
             parts["correct.npz"] = buffer.getvalue()
         if checkpoint is not None:
             parts["checkpoint.pt"] = checkpoint
+        if examples:
+            buffer = io.BytesIO()
+            np.savez(buffer, **examples)  # type: ignore[arg-type]  # its keywords are the names of the arrays
+            parts["examples.npz"] = buffer.getvalue()
         sums = {name: _checksum(content) for name, content in parts.items()}
-        parts["record.json"] = _signed({"version": RECORD_VERSION} | record.to_json() | {"files": sums})
+        parts |= kept or {}
+        stays = {**(carried or {}), **{name: _checksum(content) for name, content in (kept or {}).items()}}
+        content = {"version": RECORD_VERSION} | record.to_json() | {"files": sums, "kept": stays}
+        parts["record.json"] = _signed(content)
         with self._writing():
             self._staging.mkdir(parents=True, exist_ok=True)
             self._cells.mkdir(parents=True, exist_ok=True)
             with files.staged(self._cells / key, self._staging / f"{key}-{uuid.uuid4().hex[:8]}") as staging:
                 staging.mkdir()
-                for name, content in parts.items():
-                    files.write_durably(staging / name, content)
+                for name, part in parts.items():
+                    files.write_durably(staging / name, part)
+                for name in (name for name in stays if name not in parts):
+                    files.link_or_copy(self._cells / key / name, staging / name)
                 if os.path.lexists(self._cells / key):  # a link that leads nowhere, too
                     self.set_aside(key)
             _sync_folder(self._cells)
@@ -190,6 +220,25 @@ class Store:
         """One bit per test example of a finished cell."""
         bits, total = _packed(files.content(self._cells / key / "correct.npz"))
         return np.unpackbits(bits, count=total).view(bool)
+
+    def examples(self, key: str, metric: str) -> NDArray[np.float64] | None:
+        """The values of a metric per test example; None if it has only one for all."""
+        try:
+            with np.load(io.BytesIO(files.content(self._cells / key / "examples.npz"))) as found:
+                return found[metric] if metric in found.files else None
+        except FileNotFoundError:
+            return None
+
+    def kept(self, key: str, name: str, checksum: str) -> bytes:
+        """A file that a cell keeps; StoreError if it is not the one that was written."""
+        path = self.cells / key / name
+        try:
+            content = files.content(self._cells / key / name)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+        if _checksum(content) != checksum:
+            raise StoreError(f"{path}: is damaged")
+        return content
 
     def partial(self, key: str) -> Path:
         """The file for the state of a running cell."""
@@ -273,42 +322,60 @@ def load_records(run_dir: str | os.PathLike[str]) -> pandas.DataFrame:
     trial, point (a mapping, with the axes that the suite sweeps), correct, total, accuracy (percent), seconds_*,
     bytes_*, angle_train and angle_test (degrees, mean over classes), those of GEOMETRY, one per metric that has none
     of these (scores in percent), fingerprint, flags, options (a dict), and the curve, angles, rounds and timing as
-    recorded. A cell that two experiments share has one row in each.
+    recorded. A cell that two experiments share has one row in each. A metric has a
+    value only where it was measured with the code that the plan names.
     """
     store = Store(run_dir)
-    return tabulated(store.plan()[1], store.scan()[0])
+    info, cells = store.plan()
+    return tabulated(cells, store.scan()[0], info.metrics)
 
 
-def tabulated(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]]) -> pandas.DataFrame:
+def tabulated(
+    cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]], metrics: Sequence[Metric]
+) -> pandas.DataFrame:
     """The planned cells that have a record, as `load_records` returns them."""
     import pandas
 
-    rows = [_row(cell, records[cell.key]) for cell in cells if cell.key in records]
-    return pandas.DataFrame(rows, columns=None if rows else list(_COLUMNS))
+    names = _columns(metrics)
+    columns = {metric.name: metric.column for metric in metrics}
+    derived = {METRICS[m.name].column: METRICS[m.name].measure for m in metrics if _derived(m)}
+    rows = [_row(cell, records[cell.key], names, columns, derived) for cell in cells if cell.key in records]
+    return pandas.DataFrame(rows, columns=None if rows else names)
 
 
-SPLITS = ("train", "test")
-_COLUMNS = list(
-    dict.fromkeys(
-        [
-            *("key", "status", "error", "cause", "experiment", "task", "dataset", "backbone", "width", "classes"),
-            *("point", "loss", "label", "seed", "kind", "trial", "correct", "total", "accuracy"),
-            *(f"seconds_{name}" for name in SECONDS),
-            *(f"bytes_{name}" for name in LEDGER),
-            *(f"angle_{split}" for split in SPLITS),
-            *GEOMETRY,
-            *columns("test"),
-            *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
-            *("verification", "counts"),
-            *columns("record"),
-        ]
+def _derived(metric: Metric) -> bool:
+    """Whether a column is computed from any record, however old, by our own code."""
+    return metric.source == "record" and metric.name in METRICS
+
+
+def _columns(metrics: Iterable[Metric]) -> list[str]:
+    return list(
+        dict.fromkeys(
+            [
+                *("key", "status", "error", "cause", "experiment", "task", "dataset", "backbone", "width", "classes"),
+                *("point", "loss", "label", "seed", "kind", "trial", "correct", "total", "accuracy"),
+                *(f"seconds_{name}" for name in SECONDS),
+                *(f"bytes_{name}" for name in LEDGER),
+                *("angle_train", "angle_test"),
+                *GEOMETRY,
+                *columns(metrics, "test"),
+                *("fingerprint", "flags", "options", "curve", "angles", "features", "rounds", "timing", "environment"),
+                *("verification", "counts"),
+                *columns(metrics, "record"),
+            ]
+        )
     )
-)
 
 
-def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
+def _row(
+    cell: Cell,
+    record: Mapping[str, Any],
+    names: Sequence[str],
+    columns: Mapping[str, str],
+    derived: Mapping[str, Callable[[Any], Any]],
+) -> dict[str, Any]:
     row = {
-        **dict.fromkeys(columns("test")),
+        **dict.fromkeys(names),
         **{name: record[name] for name in ("key", "status", "error", "correct", "total", "accuracy")},
         **{name: record[name] for name in ("curve", "angles", "features", "flags", "environment", "verification")},
         "cause": record.get("cause"),  # older records have none, nor counts
@@ -320,25 +387,11 @@ def _row(cell: Cell, record: Mapping[str, Any]) -> dict[str, Any]:
         "label": cell.label,
         **{f"seconds_{name}": record["seconds"].get(name) for name in SECONDS},
         **{f"bytes_{name}": record["bytes"].get(name) for name in LEDGER},
-        **_before_metrics(record),
-        **{METRICS[name].column: value for name, value in record.get("metrics", {}).items() if name in METRICS},
-        **{metric.column: metric.measure(record) for metric in METRICS.values() if metric.source == "record"},
+        **{columns[name]: value for name, value in current(cell, record).items() if name in columns},
+        **{column: measure(record) for column, measure in derived.items()},
         "fingerprint": record["environment"].get("fingerprint"),
     }
-    return {name: row[name] for name in _COLUMNS}
-
-
-def _before_metrics(record: Mapping[str, Any]) -> dict[str, float | None]:
-    """The columns of metrics from older fields: older records have no `metrics`."""
-    angles = {split: [angle for angle in record["angles"].get(split, []) if angle is not None] for split in SPLITS}
-    found = record["verification"]
-    shares = {"auc": found["auc"]["value"], "eer": found["eer"]["value"]} if found else {}
-    shares |= {f"tar@{rate['far']:g}": rate["value"] for rate in found.get("tar", ())}
-    return {
-        **{f"angle_{split}": sum(values) / len(values) if values else None for split, values in angles.items()},
-        **record["geometry"],
-        **{name: None if share is None else 100 * share for name, share in shares.items()},
-    }
+    return {name: row[name] for name in names}
 
 
 def _relabelled(record: Mapping[str, Any], cell: Cell, by_label: Mapping[str, Any]) -> dict[str, Any]:
@@ -365,6 +418,9 @@ def _sound_record(folder: str) -> dict[str, Any]:
             raise ValueError(f"{name} is damaged")
         if name == "correct.npz":
             _check_bits(content, data)
+    # Large files: their content is compared when it is used, and whoever needs the space may delete them.
+    kept = data.get("kept", {}).items()
+    data["kept"] = {name: mark for name, mark in kept if os.path.exists(f"{folder}/{name}")}  # noqa: PTH110  # as above
     needed = {"train": "correct.npz", "trial": "correct.npz", "warm": "checkpoint.pt"}.get(data["cell"]["kind"])
     if data["status"] == "done" and needed and needed not in data["files"]:
         raise ValueError(f"{needed} is missing")

@@ -94,6 +94,7 @@ class _Record(TypedDict):
     verification: dict[str, Any]
     counts: NotRequired[dict[str, Count]]  # older records have none, nor metrics
     metrics: NotRequired[dict[str, Number | None]]
+    measured: NotRequired[dict[str, str]]
     curve: list[_Point]
     rounds: dict[str, Annotated[list[Seconds], Field(min_length=1)]]
     features: _Features | None
@@ -103,6 +104,7 @@ class _Record(TypedDict):
     environment: _Environment
     plan: _Plan
     files: dict[str, str]
+    kept: NotRequired[dict[str, str]]
 
 
 _RECORD = TypeAdapter(_Record).validator

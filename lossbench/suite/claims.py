@@ -10,9 +10,9 @@ from lossbench.core.errors import SuiteError, nearest
 from lossbench.core.format import Claim
 from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import label, parse_label
+from lossbench.core.metric import Metric
 from lossbench.core.model import Experiment, Spec
 from lossbench.core.point import Point, shown, told
-from lossbench.plugins.metrics import METRICS
 from lossbench.suite.format import ClaimText
 
 Path = Sequence[Any]
@@ -34,7 +34,10 @@ FEWEST_VALUES = {"increases_with": 3, "decreases_with": 3, "unchanged_with": 2}
 
 
 class Names(Protocol):
-    """Looks up the losses that a suite names, and builds its errors."""
+    """Looks up the losses and metrics that a suite names, and builds its errors."""
+
+    @property
+    def headline(self) -> Metric: ...
 
     def fail(self, path: Path, problem: object) -> SuiteError: ...
 
@@ -44,11 +47,13 @@ class Names(Protocol):
 
     def weightless(self, loss: str) -> bool: ...
 
+    def metric(self, written: str, path: Path) -> Metric: ...
 
-def each(written: ClaimText) -> list[Claim]:
+
+def each(written: ClaimText, headline: str) -> list[Claim]:
     """The claims of one entry of a suite file: one per combination of names in its lists."""
     keys = [key for key in LISTS if isinstance(getattr(written, key), list)]
-    said = written.model_dump(exclude_none=True)
+    said = {"metric": headline, **written.model_dump(exclude_none=True, exclude_unset=True)}
     claims = []
     for choice in itertools.product(*(said[key] for key in keys)):
         chosen = {**dict(zip(keys, choice, strict=True)), "statement": written.text}
@@ -92,7 +97,8 @@ def check_variants(claims: Sequence[Claim], experiments: Mapping[str, Experiment
 def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
     """The claim with the labels of the experiment's losses; an error if no cell can answer it."""
     found = _resolved(claim, experiment, path, names)
-    if (metric := _of_angles(found)) is not None:
+    metrics = [names.metric(written, path) for written in (found.metric, found.than_metric) if written is not None]
+    if (metric := _needing_weights(metrics)) is not None:
         for written in losses_of(found):
             if names.weightless(parse_label(written)[0]):
                 raise names.fail(path, without_class_weights(metric, written))
@@ -108,11 +114,11 @@ def losses_of(claim: Claim) -> list[str]:
     ]
 
 
-def of_angles(claims: Sequence[Claim], specs: Sequence[Spec]) -> dict[str, str]:
+def of_angles(claims: Sequence[Claim], specs: Sequence[Spec], metrics: Sequence[Metric]) -> dict[str, str]:
     """Why losses need class weights, by label: the first claim about angles that names each."""
     needed: dict[str, str] = {}
     for claim, spec in itertools.product(claims, specs):
-        metric = _of_angles(claim)
+        metric = _needing_weights([each for each in metrics if each.name in (claim.metric, claim.than_metric)])
         if metric is not None and any(_means(written, spec) for written in losses_of(claim)):
             needed.setdefault(spec.label, f"claim '{claim.text}' {without_class_weights(metric, spec.label)}")
     return needed
@@ -123,9 +129,8 @@ def without_class_weights(metric: str, loss: str) -> str:
     return f"is about '{metric}', which needs class weights, and loss '{loss}' has none"
 
 
-def _of_angles(claim: Claim) -> str | None:
-    given = [metric for metric in (claim.metric, claim.than_metric) if metric is not None]
-    return next((metric for metric in given if METRICS[metric].needs_class_weights), None)
+def _needing_weights(metrics: Sequence[Metric]) -> str | None:
+    return next((metric.name for metric in metrics if metric.needs_class_weights), None)
 
 
 def _means(written: str, spec: Spec) -> bool:
@@ -137,8 +142,10 @@ def _means(written: str, spec: Spec) -> bool:
 
 def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
     for key in ("metric", "than_metric"):
-        if (metric := getattr(claim, key)) is not None:
-            _check_metric(metric, experiment, [*path, key], names)
+        if (written := getattr(claim, key)) is not None:
+            metric = names.metric(written, [*path, key])
+            check_metric(metric, experiment, [*path, key], names)
+            claim = claim.model_copy(update={key: metric.name})
     _check_form(claim, path, names)
     _check_place(claim, experiment, path, names)
     _check_margin(claim, path, names)
@@ -216,14 +223,29 @@ def _axes(experiment: Experiment) -> list[str]:
 
 def _check_margin(claim: Claim, path: Path, names: Names) -> None:
     """A margin fits the metric's unit, and metrics that are no scores have one where the claim needs it."""
-    if claim.margin is not None and (most := MOST.get(METRICS[claim.metric].unit)) and claim.margin > most:
-        unit = METRICS[claim.metric].unit
-        raise names.fail([*path, "margin"], f"must be at most {most} {unit} of '{claim.metric}', got {claim.margin:g}")
+    metric = names.metric(claim.metric, path)
+    if claim.margin is not None:
+        check_margin(claim.margin, metric, [*path, "margin"], names)
+    elif not default_applies(metric, names.headline) and any(getattr(claim, key) for key in MARGINS):
+        raise names.fail(path, needs_margin(metric))
 
-    if claim.margin is None and not METRICS[claim.metric].is_score and any(getattr(claim, key) for key in MARGINS):
-        unit = METRICS[claim.metric].unit or "the metric's own unit"
-        problem = f"needs the key 'margin': how many {unit} of '{claim.metric}' count as no difference"
-        raise names.fail(path, problem)
+
+def check_margin(margin: float, metric: Metric, path: Path, names: Names) -> None:
+    """A margin is possible in the metric's unit."""
+    if margin > (most := MOST.get(metric.unit, 1e15)):
+        bound = f"{most:g} {metric.unit}".rstrip()
+        raise names.fail(path, f"must be at most {bound} of '{metric.name}', got {margin:g}")
+
+
+def needs_margin(metric: Metric) -> str:
+    """What is missing where only the user can know what counts as no difference."""
+    unit = f"how many {metric.unit} of" if metric.unit else "which difference of"
+    return f"needs the key 'margin': {unit} '{metric.name}' count as no difference"
+
+
+def default_applies(metric: Metric, headline: Metric) -> bool:
+    """Whether the suite's margin, which is in the unit of the headline, is one for this metric, too."""
+    return metric.name == headline.name or metric.unit == headline.unit == "points"
 
 
 def relabelled(claim: Claim, before: Experiment, after: Experiment) -> Claim:
@@ -283,28 +305,32 @@ def _check_form(claim: Claim, path: Path, names: Names) -> None:
     if claim.than_metric is not None:
         if "step_seconds" in (claim.metric, claim.than_metric):
             raise names.fail([*path, "than_metric"], "step times are ratios and cannot be compared with another metric")
-        first, second = METRICS[claim.metric], METRICS[claim.than_metric]
+        first, second = (names.metric(written, path) for written in (claim.metric, claim.than_metric))
         if (first.unit, first.higher_is_better) != (second.unit, second.higher_is_better):
             problem = f"'{claim.than_metric}' cannot be compared with '{claim.metric}': another unit or direction"
             raise names.fail([*path, "than_metric"], problem)
 
 
-def _check_metric(metric: str, experiment: Experiment, path: Path, names: Names) -> None:
-    if metric not in METRICS:
-        raise names.fail(path, f"unknown metric '{metric}'; {nearest(metric, METRICS)}")
-    if metric == "step_seconds" and not experiment.timing:
-        problem = f"experiment '{experiment.name}' has no timing cells, which measure 'step_seconds'"
+def check_metric(metric: Metric, experiment: Experiment, path: Path, names: Names) -> None:
+    """The cells of an experiment have this metric."""
+    if metric.source == "rounds" and not experiment.timing:
+        problem = f"experiment '{experiment.name}' has no timing cells, which measure '{metric.name}'"
         raise names.fail(path, problem)
-    given = {"holdout": all(data.dataset.options.get("holdout") is not None for data in experiment.datasets)}
-    if not given.get(METRICS[metric].requires, True):
-        problem = f"the dataset of experiment '{experiment.name}' has no 'holdout', which '{metric}' needs"
-        raise names.fail(path, f"{problem}: a share of the training images that are not trained on")
-    if experiment.task not in METRICS[metric].tasks:
-        problem = (
-            f"experiment '{experiment.name}' is not a {' or '.join(METRICS[metric].tasks)}, which measures '{metric}'"
-        )
-        hint = "; its test classes have no class weights, did you mean 'angle_train'?" if metric == "angle" else ""
+    if needed := _missing_key(metric.requires, experiment):
+        raise names.fail(path, f"'{metric.name}' needs {needed}, which experiment '{experiment.name}' does not have")
+    if experiment.task not in metric.tasks:
+        problem = f"experiment '{experiment.name}' is not a {' or '.join(metric.tasks)}, which measures '{metric.name}'"
+        hint = "; its test classes have no class weights, did you mean 'angle_train'?" if metric.name == "angle" else ""
         raise names.fail(path, problem + hint)
+
+
+def _missing_key(key: str, experiment: Experiment) -> str:
+    """The key of the suite without which a metric does not exist, in words; empty where the experiment has it."""
+    if key == "holdout" and any(data.dataset.options.get("holdout") is None for data in experiment.datasets):
+        return "the option 'holdout' of the dataset (a share of the training images that are not trained on)"
+    if key == "evaluations" and not all(each.schedule.evaluations for each in experiment.schedules):
+        return "'evaluations' in the schedule (how often the test set is scored)"
+    return ""
 
 
 def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> Claim:

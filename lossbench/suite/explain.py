@@ -8,7 +8,9 @@ from typing import Any, TypeVar, get_args
 import pydantic
 
 from lossbench.core.errors import SuiteError, closest, nearest
+from lossbench.core.format import Schedule
 from lossbench.core.values import shown
+from lossbench.suite.format import ExperimentText, Profile, SuiteFile
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
@@ -73,6 +75,7 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "int_type": lambda _: "a whole number",
     "int_from_float": lambda _: "a whole number",
     "float_type": lambda _: "a number",
+    "bool_type": lambda _: "true or false",
     "string_type": lambda _: "text",
     "list_type": lambda _: "a list",
     "dict_type": lambda _: "a table",
@@ -106,7 +109,8 @@ def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:
             return f"needs the key '{item['loc'][-1]}'"
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
-        return f"unknown key '{key}'; {nearest(key, _keys_at(model, problem['loc'][:-1]))}"
+        table = _table_at(model, problem["loc"][:-1])
+        return f"unknown key '{key}'; {_home(key, table) or nearest(key, table.model_fields)}"
     if problem["type"] == "value_error":  # a sentence of our own
         return str(problem["ctx"]["error"])
     expected = []
@@ -114,15 +118,32 @@ def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:
         describe = _EXPECTED.get(item["type"])
         expected.append(describe(item.get("ctx", {})) if describe else str(item["msg"]))
     wanted = " or ".join(dict.fromkeys(expected))
+    key = problem["loc"][-1]
+    if model is SuiteFile and len(problem["loc"]) == 1 and isinstance(problem["input"], dict | list):
+        wanted += f" ([[{key}]])" if "list" in wanted else f" ([{key}])"
     return f"must be {wanted}, got {shown(problem['input'])}"
 
 
-def _keys_at(model: type[pydantic.BaseModel], path: Sequence[Any]) -> list[str]:
-    """The valid keys of the table at `path`."""
+def _home(key: str, table: type[pydantic.BaseModel]) -> str:
+    """Where a key belongs that is in the wrong table."""
+    homes: dict[type[pydantic.BaseModel], str] = {
+        ExperimentText: "in [[experiment]] or [defaults]",
+        Schedule: "in 'schedule'",
+        SuiteFile: "at the top level",
+    }
+    if table is Profile:
+        homes = {ExperimentText: "in 'all' or 'experiment.NAME'"}
+    elif table not in homes:
+        return ""
+    return next((f"it belongs {home}" for model, home in homes.items() if key in model.model_fields), "")
+
+
+def _table_at(model: type[pydantic.BaseModel], path: Sequence[Any]) -> type[pydantic.BaseModel]:
+    """The model of the table at `path`."""
     for part in path:
         if isinstance(part, str) and part in model.model_fields:
             model = next(_models(model.model_fields[part].annotation), model)
-    return list(model.model_fields)
+    return model
 
 
 def _models(annotation: Any) -> Iterator[type[pydantic.BaseModel]]:

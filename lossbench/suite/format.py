@@ -81,6 +81,12 @@ class ExperimentText(Text):
     device: Literal["cpu", "cuda"] = "cpu"
     autocast: Literal["bfloat16"] | None = Field(None, description="run the backbone in low precision")
     channels_last: bool = False
+    metrics: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="what is recorded; default: all built-in metrics of the task"
+    )
+    keep: list[Literal["predictions", "features", "model"]] = Field(
+        default=[], description="what finished cells keep, so that metrics can be added without training again"
+    )
 
 
 class ClaimText(ClaimKeys):
@@ -160,9 +166,14 @@ class SuiteFile(Text):
     name: Name
     title: str = ""
     baseline: str = "softmax"
-    margin: Annotated[
-        float, Field(gt=0, le=100, allow_inf_nan=False, description="accuracy points that count as no difference")
-    ] = 0.5
+    headline: str | None = Field(
+        None,
+        description="the metric of comparisons, tuning, ranks and the margin; default: accuracy, or recall@1 where all "
+        "experiments are retrievals",
+    )
+    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        0.5, description="the difference in the headline metric that counts as none; in points by default"
+    )
     defaults: dict[str, Any] = Field(default={}, description="any key of an experiment")
     experiment: Annotated[list[dict[str, Any]], Field(min_length=1)]
     claim: list[ClaimText] = Field(default=[])

@@ -25,6 +25,8 @@ KEYS = (
     *dict.fromkeys([*ExperimentText.model_fields, *SuiteFile.model_fields, *Profile.model_fields]),
     *(f"{table}.{key}" for table, model in TABLES.items() for key in model.model_fields),
 )
+INSTEAD = {"steps": "epochs", "epochs": "steps"}  # a key that another one replaces when a table is laid over
+DECAYS = ("shape", "every", "at")  # the keys that distinguish the forms of a decay
 Path = Sequence[Any]
 
 

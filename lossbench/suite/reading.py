@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from lossbench.core import values
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, closest, nearest
 from lossbench.core.format import Claim, NamedText, Protocol, PublishedText, Schedule
 from lossbench.core.labels import axis_value, label, parse_label
 from lossbench.core.model import BackboneAt, Budget, DataAt, Experiment, ScheduleAt, Spec, Suite, SuiteInfo, Warm
 from lossbench.core.point import told
-from lossbench.core.values import flaw, flaws
-from lossbench.plugins.metrics import METRICS
+from lossbench.core.values import as_json, flaw, flaws
+from lossbench.plugins import metrics
+from lossbench.plugins.metrics import METRICS, MetricFile
 from lossbench.plugins.registry import Kind, OptionError, Registry
-from lossbench.suite.claims import cases, check_variants, each, first_repeated, meaning, relabelled, resolved, twice
+from lossbench.suite.claims import (
+    cases,
+    check_margin,
+    check_metric,
+    check_variants,
+    each,
+    first_repeated,
+    meaning,
+    needs_margin,
+    relabelled,
+    resolved,
+    twice,
+)
 from lossbench.suite.explain import FormatError, validate
 from lossbench.suite.format import MOST_CELLS, ClaimText, ExperimentText, Plugin, Profile, SuiteFile, Tune
 from lossbench.suite.grid import AxisNames, Swept, axis_names
 from lossbench.suite.mistakes import Mistakes, paths
 from lossbench.suite.overrides import SET, Layers, Origin, Overrides, layered, where
-from lossbench.suite.recipe import problems, versioned
+from lossbench.suite.recipe import RELATED, problems, versioned
 from lossbench.suite.settings import SUFFIX, tuned
 from lossbench.suite.tuning import with_trials
 
@@ -80,7 +96,9 @@ def read_profiles(
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, integers of thousands of digits, endless nesting
-        raise SuiteError(f"{source}: is not valid TOML: {error}") from error
+        line = re.search(r"at line (\d+)", str(error))
+        quoted = f": {values.shown(text.split(chr(10))[int(line[1]) - 1].strip())}" if line else ""
+        raise SuiteError(f"{source}: is not valid TOML: {error}{quoted}") from error
     if wrong := [f"{where(source, path)}: {problem}" for path, problem in flaws(raw)]:
         raise SuiteError(*wrong)
     merged, origin = layered([([], raw), ([SET], overrides.suite)], [])
@@ -140,7 +158,8 @@ def _suites(
         with mistakes.noting():
             reader.check_variants(claims, shown, [SET] if given.written else ["profile", name])
         scale = " ".join([*([f"profile {name}"] if name else []), *(f"{SET} {text}" for text in given.written)])
-        experiments = tuple(_restated(each, whole.get(each.name, each), scale) for each in grid)
+        restated = (_restated(each, whole.get(each.name, each), scale) for each in grid)
+        experiments = tuple(mistakes.every(partial(reader.measuring, claims=claims), restated))
         info = SuiteInfo(
             name=file.name,
             title=file.title or file.name,
@@ -161,6 +180,8 @@ def _suites(
             tuning=tuning,
             note=given.profile.note or (file.profile[name].note if name else ""),
             overrides=given.written,
+            headline=reader.headline.name,
+            metrics=tuple(metric.plain for metric in reader.known_metrics.values()),
         )
         suites[name] = Suite(info, experiments, text, tuple(file.auto or ()))
     return suites
@@ -206,12 +227,24 @@ class _Reader:
         self.origin = origin  # of a path in the file: itself, or a key that was set
         self.mistakes = mistakes
         self.wrong = wrong  # parts that are not in `file`
-        self.unread: set[str] = set()  # experiments with mistakes: what a claim says about them cannot be checked
+        self.unread: set[str] = set()  # experiments with mistakes: claims about them are not checked
         self.unnamed = False  # whether the name of an experiment is wrong
         self.names = [str(raw.get("name", index)) for index, raw in enumerate(file.experiment)]
         self.baseline: Spec | None = None
         with mistakes.noting():
             self.baseline = None if ("baseline",) in wrong else self.loss(file.baseline, ["baseline"])
+        self.known_metrics: dict[str, MetricFile] = dict(METRICS)
+        tasks = {raw.get("task", file.defaults.get("task")) for raw in file.experiment}
+        self.headline = METRICS["recall@1" if tasks == {"retrieval"} else "accuracy"]
+        with mistakes.noting():
+            if file.headline is not None:
+                self.headline = self.metric(file.headline, ["headline"])
+            if not self.headline.column:
+                raise self.fail(["headline"], f"no record has a value of '{self.headline.name}'; choose another metric")
+            if "margin" in file.model_fields_set:
+                check_margin(file.margin, self.headline, ["margin"], self)
+            elif not self.headline.is_score and ("margin",) not in wrong:
+                raise self.fail(["headline"], needs_margin(self.headline))
 
     def fail(self, path: Sequence[Any], problem: object) -> SuiteError:
         return SuiteError(f"{self.where(path)}: {problem}")
@@ -220,7 +253,7 @@ class _Reader:
         """The error about a name that is unknown, unless it may be that of an experiment with mistakes."""
         if self.unnamed or name in self.unread:
             return SuiteError()
-        return self.fail(path, f"no such experiment '{name}'; {nearest(name, known)}")
+        return self.fail(path, f"no such experiment '{name}'; {nearest(name, [*known, *self.unread])}")
 
     def where(self, path: Sequence[Any]) -> str:
         return where(self.source, self.origin(path))
@@ -230,6 +263,7 @@ class _Reader:
         if NO_PROFILE in self.file.profile:
             problem = f"this name is reserved: `--profile {NO_PROFILE}` runs the suite without a profile; rename it"
             self.mistakes.note(self.fail(["profile", NO_PROFILE], problem))
+            return  # `auto` may mean it by another name
         names = self.file.auto or []
         known = [*self.file.profile, *(part[1] for part in self.wrong if part[0] == "profile" and part[1:])]
         for index, name in enumerate(names) if ("profile",) not in self.wrong else ():
@@ -351,6 +385,9 @@ class _Reader:
             device=text.device,
             autocast=text.autocast,
             channels_last=text.channels_last,
+            metrics=self.listed_metrics(text, origin),
+            default_metrics=text.metrics is None,
+            keep=tuple(text.keep),
         )
         self.check_distinct(found, origin)
         return found
@@ -492,12 +529,14 @@ class _Reader:
                 key, *rest = path or [None]
                 return self.where(origin(["schedule", key, index.get(key), *rest]))
 
-            schedule = validate(Schedule, written, where)
-            for path, problem in problems(schedule, classes=classes, warm=length):
-                length_too = [["schedule", "steps"]] if path in (["evaluations"], ["warmup"]) else []
-                self.mistakes.note(self.fail(origin(["schedule", *path], *length_too), problem))
-            axes = {axis["schedule", key]: axis_value(written[key]) for key in one.swept}
-            yield ScheduleAt(versioned(schedule), axes)
+            with self.mistakes.noting():
+                schedule = validate(Schedule, written, where)
+                with self.mistakes.together():
+                    for path, problem in problems(schedule, classes=classes, warm=length):
+                        others = (["schedule", key] for name in path[:1] for key in RELATED.get(name, ()))
+                        self.mistakes.note(self.fail(origin(["schedule", *path], *others), problem))
+                axes = {axis["schedule", key]: axis_value(written[key]) for key in one.swept}
+                yield ScheduleAt(versioned(schedule), axes)
 
     def datasets(self, one: Swept, text: ExperimentText, axis: AxisNames, origin: Origin) -> Iterator[DataAt]:
         """Each combination of a dataset's options, at each number in the experiment's `classes`."""
@@ -545,7 +584,7 @@ class _Reader:
         stated: dict[Any, int] = {}
         whole = (index for index in itertools.count() if ("claim", index) not in self.wrong)
         entries = self.mistakes.every(self.entry, zip(whole, self.file.claim, strict=False))
-        for index, claim in ((index, claim) for index, entry in entries for claim in each(entry)):
+        for index, claim in ((index, claim) for index, entry in entries for claim in each(entry, self.headline.name)):
             path: list[Any] = ["claim", index]
             with self.mistakes.noting():
                 if claim.experiment not in by_name:
@@ -572,6 +611,49 @@ class _Reader:
             check_variants(claims, shown)
         except ValueError as error:
             raise self.fail(path, error) from error
+
+    def metric(self, written: str, path: Sequence[Any]) -> MetricFile:
+        if written not in self.known_metrics:
+            try:
+                found = metrics.find(self.registry, written)
+            except OptionError as error:
+                raise self.fail([*path, error.option] if error.option else path, error) from error
+            except PluginError as error:
+                raise self.fail(path, error) from error
+            self.known_metrics.setdefault(found.name, found)
+            return found
+        return self.known_metrics[written]
+
+    def measuring(self, experiment: Experiment, claims: Sequence[Claim]) -> Experiment:
+        """The experiment with every metric that the suite asks it for: its own list, the headline, its claims."""
+        path = ["experiment", experiment.name]
+        check_metric(self.headline, experiment, ["headline"], self)
+        mine = [claim for claim in claims if claim.experiment in (experiment.name, experiment.name + SUFFIX)]
+        named = [spec.label for spec in experiment.metrics]
+        named += [self.headline.name, *(name for claim in mine for name in (claim.metric, claim.than_metric) if name)]
+        found = [self.metric(name, path) for name in dict.fromkeys(named)]
+        # Every record has an accuracy, and what built-in metrics derive from it.
+        asked = (m for m in found if not m.plugin.built_in or (m.source == "test" and m.name != "accuracy"))
+        place = self.where([*path, "metrics"])
+        return replace(experiment, metrics=tuple(replace(metrics.spec_of(each), where=place) for each in asked))
+
+    def listed_metrics(self, text: ExperimentText, origin: Origin) -> tuple[Spec, ...]:
+        """The metrics of the experiment's own list."""
+        found: dict[str, Spec] = {}
+
+        def add(at: tuple[int, str]) -> None:
+            index, written = at
+            place = origin(["metrics", index])
+            metric = self.metric(written, place)
+            if text.task not in metric.tasks:
+                tasks = " or ".join(metric.tasks)
+                raise self.fail(place, f"'{written}' is measured in a {tasks}, and this experiment is a {text.task}")
+            if metric.name in found:
+                raise self.fail(place, f"'{metric.name}' is listed twice")
+            found[metric.name] = metrics.spec_of(metric)
+
+        self.mistakes.every(add, enumerate(text.metrics or ()))
+        return tuple(found.values())
 
     def loss(self, written: str, path: Sequence[Any]) -> Spec:
         return self.single("loss", written, path)
@@ -648,7 +730,7 @@ def resolve(registry: Registry, kind: Kind, name: str, written: Mapping[str, Any
     for key, value in written.items():  # a label can contain escapes that its suite file cannot
         if found := flaw(value):
             raise OptionError(key, f"option '{key}' of {kind} '{name}' {found[1]}")
-    options = {key: _as_json(value) for key, value in plugin.parse_options(written).items()}
+    options = {key: as_json(value) for key, value in plugin.parse_options(written).items()}
     shown = {key: value for key, value in options.items() if key in written}
     # For a dataset, `plan.job.with_data` replaces this by the digest of its arrays.
     source = plugin.source_hash if kind == "dataset" else plugin.identity(options)
@@ -673,7 +755,8 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     for key, kind in named:
         partial["properties"][key]["description"] = f"a {kind}: {', '.join(registry.names(kind))}"
     for key in ("metric", "than_metric"):
-        definitions["ClaimText"]["properties"][key]["enum"] = [*METRICS, *([None] if key == "than_metric" else [])]
+        listed = f"{definitions['ClaimText']['properties'][key].get('description', 'a metric')}: {', '.join(METRICS)}"
+        definitions["ClaimText"]["properties"][key]["description"] = f"{listed}, or one of your own"
     reference = {"$ref": "#/$defs/Experiment"}
     top["properties"]["defaults"] |= {"additionalProperties": False, **reference}
     top["properties"]["experiment"]["items"] = {**reference, "required": ["name"]}
@@ -692,7 +775,3 @@ def _claimable(experiments: Sequence[Experiment]) -> dict[str, Experiment]:
     """The experiments that a claim may name: those of the suite and their tuned counterparts."""
     counterparts = [tuned(experiment) for experiment in experiments if experiment.trials]
     return {experiment.name: experiment for experiment in (*experiments, *counterparts)}
-
-
-def _as_json(value: Any) -> Any:
-    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value

@@ -11,6 +11,14 @@ from lossbench.core.labels import parse_label
 from lossbench.plugins import optimizers
 
 MOST_STEPS = 10**8
+# A key whose value may be wrong because of another one.
+RELATED = {
+    "epochs": ["steps"],
+    "evaluations": ["steps"],
+    "warmup": ["steps"],
+    "per_class": ["batch"],
+    "momentum": ["optimizer"],
+}
 Problem = tuple[list[str], str]  # the path of the key inside the schedule, and a sentence
 
 
@@ -27,7 +35,7 @@ def problems(schedule: Schedule, *, classes: Iterable[int], warm: int) -> Iterat
     if isinstance(decay, Annealing) and decay.power is not None and decay.shape != "poly":
         yield ["decay", "power"], f"belongs to 'poly', got shape '{decay.shape}'"
     if each := schedule.per_class:
-        fewest = min(classes, default=schedule.batch)
+        fewest = min(classes, default=schedule.batch)  # no dataset: reported elsewhere
         if schedule.batch % each:
             yield ["per_class"], f"must divide 'batch', {schedule.batch}, got {each}"
         elif schedule.batch // each > fewest:

@@ -1,7 +1,8 @@
 """Trials → settings: which trial of a loss won, and the tuned experiments that follow. Pure.
 
-A trial counts if all its seeds finished. The one with the best mean accuracy on the held-out images wins; ties go to
-the earliest, so a loss keeps its defaults unless something is better. The choice is made per point of the grid.
+A trial counts if all its seeds finished. The one with the best mean of the headline metric on the held-out images
+wins; ties go to the earliest, so a loss keeps its defaults unless something is better. The choice is made per point of
+the grid.
 A trial that diverged or whose plugin raised has lost. One that was killed or ran out of memory, time or disk has not
 been tried yet, and nothing is chosen before it has.
 """
@@ -12,11 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lossbench.core.current import current, stale
 from lossbench.core.format import Schedule
+from lossbench.core.metric import Metric
 from lossbench.core.model import Cell, Experiment, LossAt, Setting
 
 SUFFIX = "-tuned"
-Records = Mapping[str, Mapping[str, Any]]  # by key; `status`, `cause` and `accuracy` are read
+Records = Mapping[str, Mapping[str, Any]]  # by key; `status`, `cause` and `score` are read
 
 
 @dataclass
@@ -26,7 +29,7 @@ class Trial:
     number: int
     setting: Setting
     schedule: Schedule  # with the keys that the setting changes
-    accuracies: list[float] = field(default_factory=list)  # percent, of the seeds that finished
+    scores: list[float] = field(default_factory=list)  # of the seeds that finished; larger is better
     lost: int = 0  # seeds that failed and would fail again
     disturbed: int = 0  # seeds ended by the environment: killed, out of memory or time, disk full
     missing: int = 0  # seeds without a record
@@ -34,12 +37,29 @@ class Trial:
     @property
     def mean(self) -> float | None:
         """On the held-out images; None if a seed did not finish: a mean over the others would be biased."""
-        return None if self.lost or self.left else sum(self.accuracies) / len(self.accuracies)
+        return None if self.lost or self.left else sum(self.scores) / len(self.scores)
 
     @property
     def left(self) -> int:
         """Seeds that must still be trained before anything is chosen."""
         return self.disturbed + self.missing
+
+
+def scored(cells: Sequence[Cell], records: Records, headline: Metric) -> dict[str, dict[str, Any]]:
+    """What `tried` needs of these records (contents of record.json); a trial without a score has lost.
+
+    A trial whose metric was measured with other code has no record yet.
+    """
+    found = {}
+    for cell in cells:
+        record = records.get(cell.key)
+        if record is None or stale(cell, record):
+            continue
+        value = current(cell, record).get(headline.name) if record["status"] == "done" else None
+        status = "diverged" if value is None and record["status"] == "done" else record["status"]
+        score = None if value is None else headline.sign * value
+        found[cell.key] = {"status": status, "cause": record.get("cause"), "score": score}
+    return found
 
 
 def tried(cells: Sequence[Cell], records: Records) -> dict[LossAt, list[Trial]]:
@@ -58,7 +78,7 @@ def tried(cells: Sequence[Cell], records: Records) -> dict[LossAt, list[Trial]]:
         if record is None:
             trial.missing += 1
         elif record["status"] == "done":
-            trial.accuracies.append(record["accuracy"])
+            trial.scores.append(record["score"])
         elif record.get("cause") == "environment":
             trial.disturbed += 1
         else:

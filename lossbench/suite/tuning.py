@@ -64,6 +64,7 @@ def with_trials(
             if name not in known:
                 names.mistakes.note(names.no_experiment(origin(["experiments", index]), name, known))
         chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
+        whole = whole and all(name in known for name in tune.experiments or ())  # else a loss may be in what is missing
         stated = _stated(tune, chosen, names, origin, whole=whole)
     found: dict[str, Experiment] = {}
     told: dict[str, dict[str, str]] = {}
@@ -85,14 +86,15 @@ def with_trials(
             product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
             problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the limit is {MOST_CELLS:,}"
             raise names.fail(origin(["trials"]), problem)
+        place = origin(["validation"])
+        datasets = tuple(_held_out(each, data, tune.validation, place, names) for data in each.datasets)
+        classes = min(data.classes for data in (*each.datasets, *datasets))
         by_label = {}
         for spec in each.losses:
             space = _space(spec, stated, names)
             told[spec.label] = {name: str(axis) for name, axis in space.items()}
             drawn = settings(spec, space, each.schedules[0].schedule, keys, tune.trials)
-            by_label[spec.label] = tuple(_usable(each, setting, names, origin) for setting in drawn)
-        place = origin(["validation"])
-        datasets = tuple(_held_out(each, data, tune.validation, place, names) for data in each.datasets)
+            by_label[spec.label] = tuple(_usable(each, classes, setting, names, origin) for setting in drawn)
         found[each.name] = replace(each, trials=Trials(by_label, datasets, each.seeds[: tune.seeds]))
     if not found:  # a profile skips them all
         return tuple(experiments), None
@@ -142,13 +144,18 @@ def _rate(axis: Range | Choices) -> Range | Choices:
     return replace(axis, logarithmic=True) if isinstance(axis, Range) and axis.low > 0 else axis
 
 
-def _usable(each: Experiment, setting: Setting, names: Names, origin: Callable[[Path], Path]) -> Setting:
-    """A setting with the version of its optimizer, if it changes that; refused if its keys do not go together."""
-    warm, classes = each.warm.steps if each.warm else 0, [data.classes for data in each.datasets]
-    for schedule in (schedule for schedule, _ in each.schedules if setting.schedule):
-        for key, problem in problems(schedule.changed({**setting.schedule, "timm": None}), classes=classes, warm=warm):
+def _usable(each: Experiment, classes: int, setting: Setting, names: Names, origin: Callable[[Path], Path]) -> Setting:
+    """A setting with the version of its optimizer, if it changes that; refused if its keys do not go together.
+
+    `classes` are the fewest of its datasets, with images held out and without.
+    """
+    warm = each.warm.steps if each.warm else 0
+    for schedule, _ in each.schedules:
+        changed = schedule.changed({**setting.schedule, "timm": None})
+        for key, problem in problems(changed, classes=[classes], warm=warm):
             values = ", ".join(f"{name} = {value}" for name, value in setting.schedule.items())
-            raise names.fail(origin(["schedule"]), f"with {values}: {'.'.join(key)}: {problem}")
+            tried = f"a trial of '{each.name}'{' with ' if values else ''}{values}"
+            raise names.fail(origin(["schedule"]), f"{tried}: {'.'.join(key)}: {problem}")
     if "optimizer" not in setting.schedule:
         return setting
     version = versioned(each.schedules[0].schedule.changed(setting.schedule)).timm
@@ -165,7 +172,7 @@ def _stated(
         place = origin(["ranges", name])
         try:
             plugin = names.registry.find("loss", name)
-            if whole and name not in present:
+            if whole and present and name not in present:
                 raise PluginError(f"no tuned experiment has the loss '{name}'; {nearest(name, present)}")
             found[name] = plugin.read_ranges({option: _as_written(value) for option, value in written.items()})
         except RangeError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy import special
 from lossbench.data.dataset import Dataset
 from lossbench.metrics import Evaluation, auc, eer, tar
 from lossbench.metrics._pairs import LEVEL, Bools, Estimate, Floats, labelled, operating_points
-from lossbench.metrics._search import directions, identify
+from lossbench.metrics._search import directions
 from lossbench.metrics.tar import Rate
 from lossbench.tasks.task import Network, Task
 
@@ -76,20 +76,12 @@ def evaluate(network: Network, dataset: Dataset) -> PairEvaluation:
     """The cosine of every pair of test images, and whether it is on the right side of its fold's threshold."""
     assert dataset.pairs is not None and dataset.folds is not None
     features = network.features(dataset.test)
-    rows = features.cpu().numpy()
-    scores, same = cosine_scores(rows, dataset.pairs), dataset.pairs[:, 2].astype(bool)
+    scores, same = cosine_scores(features.cpu().numpy(), dataset.pairs), dataset.pairs[:, 2].astype(bool)
     folds = cross_validated(scores, same, dataset.folds, dataset.tested)
     tested, labels = np.isin(dataset.folds, folds.tested), dataset.test.labels
-    unseen = np.ones(len(labels), dtype=bool)
-    if dataset.tested is not None:  # classes of other folds may have been trained on
-        unseen = np.isin(labels, labels[dataset.pairs[tested, :2]])
-    found = identify(rows[unseen], labels[unseen])
-    counts = {"same": int(same[tested].sum()), "different": int((~same[tested]).sum())}
-    if found is not None:
-        mated = int(found.mated.sum())
-        counts |= {"enrolled": found.identities, "single": found.singles, "probes": len(found.rank)}
-        counts |= {"mated": mated, "nonmated": len(found.mated) - mated}
-    return PairEvaluation(
+    # Classes of folds that are not tested may have been trained on.
+    unseen = None if dataset.tested is None else np.isin(labels, labels[dataset.pairs[tested, :2]])
+    test = PairEvaluation(
         labels,
         features,
         network.weights,
@@ -97,10 +89,22 @@ def evaluate(network: Network, dataset: Dataset) -> PairEvaluation:
         correct=folds.correct,
         scores=scores[tested],
         same=same[tested],
-        identified=found,
-        counts=counts,
+        unseen=unseen,
         folds=folds,
     )
+    return replace(test, counts=_counts(test))
+
+
+def _counts(test: Evaluation) -> dict[str, int]:
+    """The pairs of both kinds; the classes, probes and searches of identification."""
+    assert test.same is not None
+    same = int(test.same.sum())
+    counts = {"same": same, "different": len(test.same) - same}
+    if (found := test.searches) is None:
+        return counts
+    mated = int(found.mated.sum())
+    counts |= {"enrolled": found.identities, "single": found.singles, "probes": len(found.rank)}
+    return counts | {"mated": mated, "nonmated": len(found.mated) - mated}
 
 
 TASK = Task(evaluate, headline=("tar@0.01", "eer", "auc"))

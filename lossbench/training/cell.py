@@ -8,7 +8,8 @@ from __future__ import annotations
 import io
 import statistics
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from lossbench.data import Dataset, load_dataset
 from lossbench.plugins.metrics import METRICS
 from lossbench.plugins.optimizers import timm_version
 from lossbench.plugins.registry import Registry
-from lossbench.training import measure
+from lossbench.training import artefacts, measure
 from lossbench.training.batches import Batches
 from lossbench.training.checkpoints import Checkpointer, as_bytes
-from lossbench.training.evaluation import NotFiniteError, drawable, evaluate, measured, with_training_images
+from lossbench.training.evaluation import NotFiniteError, drawable, evaluate, with_training_images
 from lossbench.training.loop import DivergedError, Progress, train
+from lossbench.training.measuring import measure_defaults, measure_named
 from lossbench.training.state import TrainState, build
 from lossbench.training.timing import time_losses
 
@@ -36,11 +38,17 @@ SMALL_CLASSES = "small classes"  # the flag of a cell whose balanced batches rep
 
 @dataclass(frozen=True)
 class Outcome:
-    """The output of a cell: its record, one bit per test example, and, for a warm start, a checkpoint (a .pt file)."""
+    """The output of a cell: its record, and the files beside it.
+
+    One bit per test example; for a warm start, a checkpoint (a .pt file); the values per test example of the metrics
+    that have any; the files that the cell keeps, by name.
+    """
 
     record: Record
     correct: NDArray[np.bool_] | None = None
     checkpoint: bytes | None = None
+    examples: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    kept: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def run(
@@ -84,19 +92,23 @@ def run(
                 *([SMALL_CLASSES] if batches.small_classes else []),
             ),
         )
-        checkpoint = as_bytes(state.checkpoint()) if cell.kind == "warm" else None
-        correct = None
-        if cell.kind != "warm":
-            record, correct = _evaluated(record, state, dataset, progress)
+        if cell.kind == "warm":
+            checkpoint = as_bytes(state.checkpoint())
+            return Outcome(replace(record, bytes={**record.bytes, "peak": memory.added()}), checkpoint=checkpoint)
+        return _evaluated(record, state, dataset, progress, registry, memory)
     except DivergedError as error:
         return Outcome(Record(cell, "diverged", error=str(error), curve=tuple(error.curve), environment=environment))
-    return Outcome(replace(record, bytes={**record.bytes, "peak": memory.added()}), correct, checkpoint)
 
 
 def _evaluated(
-    record: Record, state: TrainState, dataset: Dataset, progress: Progress
-) -> tuple[Record, NDArray[np.bool_]]:
-    """The record with the results of the task and the metrics, and the bits of the test set."""
+    record: Record,
+    state: TrainState,
+    dataset: Dataset,
+    progress: Progress,
+    registry: Registry,
+    memory: measure.PeakMemory,
+) -> Outcome:
+    """The record with the results of the task and the metrics, and the files beside it."""
     cell = record.cell
     try:
         test = evaluate(state, dataset, cell.task)
@@ -104,21 +116,31 @@ def _evaluated(
     except NotFiniteError as error:
         raise DivergedError(state.step - 1, progress.curve, str(error)) from error
     assert test.correct is not None and test.train is not None
-    metrics = measured(test, cell.task)
+    found = measure_defaults(cell, test)
     collapsed = test.predicted is not None and len(np.unique(test.predicted)) == 1
     record = replace(
         record,
         correct=int(test.correct.sum()),
         total=len(test.correct),
         angles={"train": test.train.angles, "test": test.angles},
-        geometry={METRICS[name].column: value for name, value in metrics.items() if METRICS[name].column in GEOMETRY},
         verification=test.details(),
         counts=test.counts,
-        metrics=metrics,
+        metrics=found.metrics,
+        bytes={**record.bytes, "peak": memory.added()},  # before the files of metrics are run
         features=drawable(test, cell.seed) if cell.width == 2 else None,
         flags=(*record.flags, *(["collapsed"] if collapsed else [])),
     )
-    return record, test.correct
+    named = measure_named(cell, registry, test, record.to_json(), cell.metrics)
+    metrics = {**found.metrics, **named.metrics}
+    columns = {name: METRICS[name].column for name in metrics if name in METRICS}
+    record = replace(
+        record,
+        metrics=metrics,
+        measured={**found.measured, **named.measured},
+        geometry={column: metrics[name] for name, column in columns.items() if column in GEOMETRY},
+    )
+    examples = {**found.examples, **named.examples}
+    return Outcome(record, test.correct, None, examples, artefacts.kept(cell.keep, test, state))
 
 
 def check_unchanged(cell: Cell, registry: Registry) -> None:

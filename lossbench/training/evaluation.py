@@ -12,12 +12,10 @@ from torch import Tensor
 
 from lossbench.core import format as text
 from lossbench.core.errors import PluginError
-from lossbench.core.model import finite_or_none
 from lossbench.core.streams import derive
 from lossbench.data import Dataset, Split
 from lossbench.metrics import Evaluation
 from lossbench.plugins import class_weights
-from lossbench.plugins.metrics import METRICS
 from lossbench.tasks import TASKS, classification
 from lossbench.training.batches import as_input
 from lossbench.training.state import TrainState
@@ -33,7 +31,8 @@ class NotFiniteError(ArithmeticError):
 
 def evaluate(state: TrainState, dataset: Dataset, task: text.Task) -> Evaluation:
     """Evaluate the test set with the task."""
-    return TASKS[task].evaluate(_Network(state), dataset)
+    network = _Network(state)
+    return replace(TASKS[task].evaluate(network, dataset), network=network, images=dataset.test)
 
 
 def with_training_images(test: Evaluation, state: TrainState, dataset: Dataset, seed: int) -> Evaluation:
@@ -50,13 +49,6 @@ def _sample(split: Split, stream: int) -> Split:
     if len(split) <= SAMPLE:
         return split
     return split.take(np.sort(np.random.default_rng(stream).choice(len(split), SAMPLE, replace=False)))
-
-
-def measured(test: Evaluation, task: text.Task) -> dict[str, float | None]:
-    """Every metric of the task by name; None where it does not exist for this network."""
-    chosen = {name: metric for name, metric in METRICS.items() if metric.source == "test" and task in metric.tasks}
-    values = {name: metric.measure(test) for name, metric in chosen.items()}
-    return {name: None if value is None else finite_or_none(float(value)) for name, value in values.items()}
 
 
 @dataclass(frozen=True)

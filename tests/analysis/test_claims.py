@@ -41,10 +41,6 @@ CASES = {
         'metric = "angle"\nbetter = "softmax"\nthan_metric = "angle_train"',
         "contradicted",
     ),
-    "slower learning": (
-        'metric = "steps_to_converge"\nbetter = "softmax"\nthan = "w_softmax[alpha=1.0]"',
-        "supported",
-    ),
     "memory": ('metric = "fc_bytes"\nincreases_with = "width"\nloss = "softmax"', "supported"),
     "time": ('metric = "step_seconds"\nbetter = "w_softmax[alpha=1.0]"\nthan = "softmax"', "contradicted"),
     "time along an option": (

@@ -67,21 +67,6 @@ def test_a_name_twice_in_a_list_and_an_option_without_a_name_are_refused(read_su
         read_suite(GRID + claim('increases_with = ""\nloss = "w_softmax"'))
 
 
-def test_equal_steps_to_converge_are_no_certainty(read_suite):
-    """Ten points of a curve: two losses that are one point apart in three seeds have not been told apart."""
-
-    def came_to(cell):
-        late = cell.loss.name == "w_softmax"
-        curve = tuple({"step": step, "loss": 1.0 if step <= 30 + 10 * late else 0.0} for step in range(10, 101, 10))
-        return Truth(90 + common(cell.seed), curve=curve)
-
-    body = 'metric = "steps_to_converge"\nbetter = "softmax"\nthan = "w_softmax"'
-    suite = read_suite(SMALL.replace("seeds = 2", "seeds = 3") + claim(body))
-    row = analysed(suite, came_to).claims.iloc[0]
-    assert (row["delta"], row["n"]) == (-10.0, 3)
-    assert row["p"] > 0.001 and row["verdict"] == "undecided"
-
-
 def test_where_only_the_family_leaves_a_claim_open_the_evidence_says_so(read_suite):
     def came_to(cell):
         return Truth(90 + common(cell.seed) + noise(cell, 0.25))

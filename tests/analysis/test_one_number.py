@@ -189,7 +189,7 @@ def test_accuracy_and_gain_along_every_axis_are_those_of_the_json_and_the_csv(re
         stated = pd.DataFrame(files(found)[1]["main"])
         compared = csv(found, "comparisons").query("metric == 'accuracy'")
         axes = drawn(found, f"axis-{axis}-digits")
-        for column, frame, name in ((0, stated, "accuracy"), (1, compared, "delta")):
+        for column, frame, name in ((0, stated, "value"), (1, compared, "delta")):
             others = [key for key in ("dataset", "backbone", "classes", "width", "lr", "train") if
                       key != axis and key in frame]  # fmt: skip
             panels = [group for _, group in frame[frame[axis].notna()].groupby(others, dropna=False, sort=False)]
@@ -208,7 +208,7 @@ def test_accuracy_and_gain_along_every_axis_are_those_of_the_json_and_the_csv(re
 def test_minimum_widths_are_a_line_along_the_classes_and_still_points_of_fixed_widths(read_suite):
     suite = SMALL.replace("[8]", '["min", 3, 16]').replace("seeds = 2", "seeds = 3\nclasses = [4, 8]")
     found = analysed(read_suite(suite), truth)
-    main = found.main.set_index(["classes", "width", "loss"])["accuracy"]
+    main = found.main.set_index(["classes", "width", "loss"])["value"]
     axes = drawn(found, "axis-classes-digits")[::2]
     shown = {ax.get_title(loc="left"): heights([ax], "w_softmax")[0] for ax in axes}
     for title, widths in (("M = 3", (3, 3)), ("M = C − 1", (3, 7)), ("M = 16", (16, 16))):

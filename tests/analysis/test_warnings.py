@@ -41,6 +41,23 @@ def test_a_loss_that_its_warm_start_handed_no_class_weights_is_named(tmp_path, r
     assert text.startswith("w_softmax received no class weights from the warm start (8 cells)")
 
 
+def test_balanced_batches_that_repeat_examples_are_named(tmp_path, read_suite):
+    text = fired(tmp_path, read_suite(EIGHT), lambda cell: replace(sound(cell), flags=("small classes",)))[
+        "small classes"
+    ]
+    assert text.startswith("some classes have fewer than `per_class` training examples (16 cells)")
+
+
+def test_a_rate_that_the_negatives_cannot_resolve_is_named(tmp_path, read_suite):
+    def truth(cell):
+        counts = {"different": 500, "nonmated": 100}
+        return replace(sound(cell), counts=counts, metrics={"tar@0.001": 50.0, "tar@0.01": 60.0, "tpir@0.01": 70.0})
+
+    text = fired(tmp_path, read_suite(EIGHT), truth)["unresolved rate"]
+    assert text.startswith("tar@0.001 is the share at a threshold that none of the pairs of different classes passes")
+    assert "500 of them cannot resolve a rate of 0.001" in text  # and 100 searches do resolve 0.01
+
+
 def test_too_few_seeds_for_an_interval(tmp_path, read_suite):
     assert "2 paired seeds: no interval" in fired(tmp_path, read_suite(SMALL))["too few seeds"]
 

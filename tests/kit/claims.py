@@ -25,6 +25,4 @@ def truth(cell):
     if cell.loss.name == "w_softmax":
         gain = cell.classes / 10 + 1 - cell.loss.options["alpha"]
     accuracy = 85 + common(cell.seed) + 0.5 * math.log2(cell.width) + gain + noise(cell, 0.02)
-    slow = 20 if cell.loss.name == "w_softmax" else 10
-    curve = tuple({"step": step, "loss": math.exp(-step / slow)} for step in range(2, 101, 2))
-    return Truth(accuracy, angle=40 + noise(cell, 0.3), angle_train=38 + noise(cell, 0.3), curve=curve)
+    return Truth(accuracy, angle=40 + noise(cell, 0.3), angle_train=38 + noise(cell, 0.3))

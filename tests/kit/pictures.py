@@ -12,6 +12,7 @@ from lossbench.analysis.results import Results
 from lossbench.analysis.series import followed
 from lossbench.core.format import Claim, Schedule, Timing
 from lossbench.core.model import Cell, Record, Spec, SuiteInfo
+from lossbench.plugins.metrics import METRICS
 from lossbench.report import figures
 from lossbench.report.figures.style import Drawing
 from lossbench.store.records import tabulated
@@ -82,9 +83,11 @@ def made(experiment: str, dataset: str, labels, *, widths=(64,), classes=(10,), 
 def results_of(*groups, claims=()) -> Results:
     found = [pair for group in groups for pair in group]
     cells = tuple(cell for cell, _ in found)
-    info = SuiteInfo("study", "A study", "softmax", 0.5, tuple(claims), {}, None, "lossbench run study.toml")
-    records = tabulated(cells, {cell.key: record.to_json() for cell, record in found})
-    return Results(info, ("runs/study",), cells, records.assign(steps_to_converge=np.nan), {})
+    metrics = tuple(metric.plain for metric in METRICS.values())
+    command = "lossbench run study.toml"
+    info = SuiteInfo("study", "A study", "softmax", 0.5, tuple(claims), {}, None, command, metrics=metrics)
+    records = tabulated(cells, {cell.key: record.to_json() for cell, record in found}, metrics)
+    return Results(info, ("runs/study",), cells, records, {})
 
 
 def with_features(results: Results, labels=10) -> Results:

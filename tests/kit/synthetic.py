@@ -34,6 +34,9 @@ class Truth:
     bits: np.ndarray | None = None
     verification: dict[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    step_seconds: float | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 def common(seed: int) -> float:
@@ -79,6 +82,9 @@ def records_of(
             environment=found.environment,
             verification=found.verification,
             flags=found.flags,
+            seconds={"step_median": found.step_seconds},
+            counts=found.counts,
+            metrics=found.metrics,
         )
         yield record, bits
 
@@ -111,7 +117,7 @@ def analysed(
     """The results of such a run without a folder, so without correctness bits."""
     cells = tuple(plan(suite))
     records = {record.cell.key: record.to_json() for record, _ in records_of(cells, truth, total, times or {})}
-    return Results(suite.info, ("runs/made-up",), cells, tabulated(cells, records), {})
+    return Results(suite.info, ("runs/made-up",), cells, tabulated(cells, records, suite.info.metrics), {})
 
 
 def timing_record(cell: Cell, times: dict[str, float]) -> Record:

@@ -16,7 +16,7 @@ FPIRS = (0.5, 0.1, 0.03)
 
 def scores(features, labels, fpirs=FPIRS):
     """Every metric in percent, as a record has it."""
-    test = Evaluation(labels, torch.from_numpy(features), None, known=False, identified=identify(features, labels))
+    test = Evaluation(labels, torch.from_numpy(features), None, known=False)
     return {"rank@1": rank.measure(test, k=1), "rank@3": rank.measure(test, k=3)} | {
         f"tpir@{fpir:g}": tpir.measure(test, fpir=fpir) for fpir in fpirs
     }

@@ -1,30 +1,24 @@
-"""A metric is one file: everything that reads metrics reads the registry."""
+"""A built-in metric is one file, whose declarations are read without running it."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
+import re
 
 import pytest
 from conftest import SMALL
 from kit.synthetic import Truth, write_run
 
-from lossbench.analysis.accuracy import MEANS
+from lossbench.analysis.accuracy import means
 from lossbench.analysis.results import analyse
 from lossbench.core.errors import PluginError
 from lossbench.core.model import Record
 from lossbench.plan.cells import plan
 from lossbench.plugins import metrics, registry
-from lossbench.plugins.metrics import COMPARED, METRICS, metrics_of
+from lossbench.plugins.metrics import METRICS, TAKEN, built_in
 from lossbench.store.records import Store, load_records
 from lossbench.suite.reading import json_schema
 from lossbench.tasks import TASKS
-
-ROOT = Path(__file__).parents[2]
 
 NEW = '''"""The share of test images that are taken for one class."""
 UNIT, BETTER, TASKS = "points", "lower", ("classification",)
@@ -33,69 +27,6 @@ UNIT, BETTER, TASKS = "points", "lower", ("classification",)
 def measure(test, *, chosen: int = 0):
     return 100 * float((test.predicted == chosen).mean())
 '''
-
-CLAIM = """
-[[claim]]
-text = "fewer zeros"
-experiment = "digits"
-metric = "zeros"
-better = "w_softmax"
-than = "softmax"
-"""
-
-
-# What a run does, without its processes: plan, train, store, analyse.
-RUN = """
-import json, pathlib, sys
-from lossbench import data
-from lossbench.analysis.results import analyse
-from lossbench.plan.cells import plan
-from lossbench.plan.job import with_data
-from lossbench.plugins.registry import Registry
-from lossbench.store.records import Store, load_records
-from lossbench.suite.reading import parse
-from lossbench.training.cell import run
-
-registry, folder = Registry(), data.data_folder()
-suite = parse(sys.argv[1], "suite.toml", registry, lambda spec: 10, None)
-suite = with_data(suite, registry, folder)
-store, cells = Store("out"), plan(suite)
-store.prepare(suite, cells)
-for cell in cells:
-    outcome = run(cell, registry, folder)
-    store.write(outcome.record, outcome.correct)
-written = sorted(pathlib.Path("out").glob("cells/*/record.json"))
-found = analyse(["out"])
-compared = found.comparisons[found.comparisons["metric"] == "zeros"]
-print(json.dumps({
-    "recorded": [json.loads(path.read_text())["metrics"]["zeros"] for path in written],
-    "tabulated": load_records("out").sort_values("key")["zeros"].tolist(),
-    "shown": found.main["zeros"].tolist(),
-    "compared": compared[["loss", "unit", "n"]].values.tolist(),
-    "claimed": found.claims[["metric", "n"]].values.tolist(),
-}))
-"""
-
-
-def test_a_file_that_is_dropped_in_is_measured_recorded_tabulated_compared_and_claimed(tmp_path):
-    for room in ("lossbench", "losses", "backbones"):
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "lossbench" / "metrics" / "zeros.py").write_text(NEW)
-    ran = subprocess.run(
-        [sys.executable, "-c", RUN, SMALL + CLAIM],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert len(found["recorded"]) == 4 and all(0 <= value <= 100 for value in found["recorded"])
-    assert found["tabulated"] == found["recorded"]
-    assert sum(found["shown"]) == pytest.approx(sum(found["recorded"]) / 2)  # means over two seeds
-    assert found["compared"] == [["w_softmax", "points", 2]]
-    assert found["claimed"] == [["zeros", 2]]
 
 
 @pytest.mark.parametrize(
@@ -106,20 +37,26 @@ def test_a_file_that_is_dropped_in_is_measured_recorded_tabulated_compared_and_c
             'UNIT, BETTER, TASKS = "", "up", ()\ndef measure(test): ...\n',
             "BETTER must be one of higher, lower, got 'up'",
         ),
-        ('UNIT, BETTER, TASKS, FROM = "", "lower", (), "air"\n', "FROM must be one of test, record, rounds, got 'air'"),
+        (
+            'UNIT, BETTER, TASKS, FROM = "", "lower", (), "air"\ndef measure(test): ...\n',
+            "FROM must be one of test, record, rounds, curves, got 'air'",
+        ),
+        ('UNIT, BETTER, TASKS = "", "lower", ("sorting",)\ndef measure(test): ...\n', "unknown task 'sorting'"),
+        ('UNIT, BETTER, TASKS, NEEDS = "", "lower", (), "luck"\ndef measure(test): ...\n', "NEEDS must be one of"),
+        ('UNIT, BETTER, TASKS = "", "lower", ()\n', "defines no 'measure', so it is not a metric"),
     ],
 )
 def test_a_file_that_does_not_say_what_it_is_is_refused_in_a_sentence(tmp_path, monkeypatch, text, problem):
     (tmp_path / "odd.py").write_text(text)
     monkeypatch.setattr(registry, "_built_in", lambda kind: tmp_path)
     with pytest.raises(PluginError, match=problem):
-        metrics_of(registry.Registry())
+        built_in(registry.Registry())
 
 
 def test_no_file_is_run_to_learn_what_it_measures(tmp_path, monkeypatch):
     (tmp_path / "costly.py").write_text(f"raise SystemExit\n{NEW}NAMES = {{'c@1': ('C at 1', {{'chosen': 1}})}}\n")
     monkeypatch.setattr(registry, "_built_in", lambda kind: tmp_path)
-    (found,) = metrics_of(registry.Registry()).values()
+    (found,) = built_in(registry.Registry()).values()
     assert (found.name, found.title, found.unit, found.higher_is_better) == ("c@1", "C at 1", "points", False)
     with pytest.raises(PluginError, match="fails on import"):
         found.measure(None)
@@ -127,13 +64,9 @@ def test_no_file_is_run_to_learn_what_it_measures(tmp_path, monkeypatch):
 
 def test_every_reader_follows_the_registry(registry):
     schema = json_schema(registry)["$defs"]["ClaimText"]["properties"]
-    assert schema["metric"]["enum"] == list(METRICS)
-    measured = {metric.column for metric in METRICS.values() if metric.source != "rounds"}
-    assert measured <= {*MEANS, "accuracy", "bytes_fc", "bytes_peak"}
-    of_tasks = ("accuracy", "angle", "auc", "balanced_accuracy", "brier", "ece", "ece_scaled", "eer", "nll")
-    retrieval = {name for name, metric in METRICS.items() if metric.tasks == ("retrieval",)}
-    verification = ("tar@0.1", "tar@0.01", "tar@0.001", "rank@1", "tpir@0.1", "tpir@0.01")
-    assert set(COMPARED) - retrieval == {*of_tasks, *verification, "top5", "worst_class_accuracy"}
+    assert all(name in schema["metric"]["description"] for name in METRICS)
+    measured = {metric.column for metric in METRICS.values() if metric.column}
+    assert measured <= {*means(METRICS.values()), "accuracy"}
     for name, task in TASKS.items():
         assert all(name in METRICS[metric].tasks for metric in task.headline)
     assert {task for metric in METRICS.values() for task in metric.tasks} == set(TASKS)
@@ -163,4 +96,47 @@ def test_scores_are_in_points():
     retrieval = {"recall@1", "recall@5", "recall@10", "map@r", "r_precision"}
     identification = {"rank@1", "tpir@0.1", "tpir@0.01"}
     pairs = {"auc", "eer", "tar@0.1", "tar@0.01", "tar@0.001"}
-    assert set(metrics.SCORES) == {*of_classes, *retrieval, *pairs, *identification}
+    scores = {name for name, metric in METRICS.items() if metric.is_score}
+    assert scores == {*of_classes, *retrieval, *pairs, *identification}
+
+
+def test_no_metric_of_a_user_can_take_the_column_of_something_else(tmp_path, read_suite):
+    suite = read_suite(SMALL)
+    folder = write_run(suite, tmp_path / "run", lambda cell: Truth(accuracy=80))
+    found = analyse([folder])
+    named = {metric.column for metric in METRICS.values()} | set(means(METRICS.values()))
+    columns = {*found.records, *found.main} - named
+    assert {name for name in columns if not name.startswith(("seconds_", "bytes_"))} <= {*TAKEN}
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "title", "options"),
+    [
+        ("tar@1e-4", "tar@0.0001", "TAR at FAR 0.0001", {"far": 1e-4}),
+        ("tar[far=1e-4]", "tar@0.0001", "TAR at FAR 0.0001", {"far": 1e-4}),
+        ("tar[far=0.01]", "tar@0.01", "TAR at FAR 1 %", {"far": 0.01}),
+        ("recall@20", "recall@20", "Recall@20", {"k": 20}),
+        ("recall[k=1]", "recall@1", "Recall@1", {"k": 1}),
+        ("rank@5", "rank@5", "Rank-5", {"k": 5}),
+        ("tpir@0.3", "tpir@0.3", "TPIR at FPIR 0.3", {"fpir": 0.3}),
+    ],
+)
+def test_a_metric_at_another_value_has_one_name_however_it_is_written(registry, written, name, title, options):
+    found = metrics.find(registry, written)
+    assert (found.name, found.title, found.column, dict(found.options)) == (name, title, name, options)
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("tar@1.5", "'far' of metric 'tar' must be between 0 and 1, got 1.5"),
+        ("tar@0", "must be between 0 and 1"),
+        ("recall@0", "'k' of metric 'recall' must be 1 or more, got 0"),
+        ("recall@2.5", "must be int"),
+        ("auc@3", "unknown metric 'auc@3'"),
+        ("taar@0.1", "unknown metric 'taar@0.1'; did you mean 'tar@0.1'"),
+    ],
+)
+def test_a_value_that_a_metric_cannot_have_is_refused(registry, written, problem):
+    with pytest.raises(PluginError, match=re.escape(problem)):
+        metrics.find(registry, written)

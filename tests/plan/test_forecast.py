@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from conftest import SMALL
 
 from lossbench import api
 from lossbench.core import gpus
 from lossbench.core.errors import LossbenchError
+from lossbench.core.format import Schedule
 from lossbench.engines import local
 from lossbench.plan.cells import plan, unique
 from lossbench.plan.forecast import START_SECONDS, Forecast, forecast, in_words, kind_of, kinds
@@ -113,3 +116,11 @@ def test_a_machine_without_a_gpu_refuses_before_anything_is_written(tmp_path, lo
     ran = lossbench("run", "suite.toml")
     assert ran.returncode == 2 and 'use device = "cpu"' in ran.stderr and "Traceback" not in ran.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_cells_whose_epochs_are_unknown_are_named_in_the_forecast(read_suite):
+    cell = plan(read_suite(SMALL))[0]
+    unknown = replace(cell, schedule=Schedule(epochs=2.0), key="")
+    costs = [{"kind": kind_of(cell), "step": 1.0, "score": 0.0, "bytes": 0}]
+    assert "unknown" not in in_words(forecast([cell], costs, 1))
+    assert "without 1 cells whose epochs are unknown" in in_words(forecast([cell, unknown], costs, 1))

@@ -246,7 +246,7 @@ def test_an_idle_option_in_any_built_in_loss_is_caught_and_named(tmp_path, name)
 ENDS = {
     "an endless import": ("loads", "while True: pass\n\n\n", None, "did not finish within 2 seconds"),
     "an exit at import": ("loads", "import os; os._exit(7)\n\n\n", None, "exit code 7"),
-    "an endless forward": ("runs", "", "while True: pass", "did not finish within 2 seconds"),
+    "an endless forward": ("runs", "", "__import__('time').sleep(600)", "did not finish within 2 seconds"),
     "an exit in forward": ("runs", "", "__import__('os')._exit(0)", "exit code 0"),
     "sys.exit in forward": ("runs", "", "__import__('sys').exit(3)", "raises SystemExit"),
     "an interrupt in forward": ("runs", "", "raise KeyboardInterrupt", "raises KeyboardInterrupt"),
@@ -269,7 +269,7 @@ def test_a_loss_that_hangs_exits_or_crashes_is_a_finding_of_what_was_being_tried
 
 def test_what_a_hanging_loss_has_started_is_ended_with_it(tmp_path):
     started = f"import subprocess\nopen({str(tmp_path / 'pid')!r}, 'w').write("
-    started += "str(subprocess.Popen(['sleep', '600']).pid))\nwhile True: pass\n\n\n"
+    started += "str(subprocess.Popen(['sleep', '600']).pid))\nimport time; time.sleep(600)\n\n\n"
     check_apart(plugin(tmp_path, ("class Loss(nn.Module):", started + "class Loss(nn.Module):")), Registry(), seconds=2)
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 10
@@ -339,8 +339,21 @@ def test_a_fault_in_a_dataset_is_caught(tmp_path, fault):
     old, new_, said = DATASETS[fault]
     path = new("dataset", "mine", tmp_path)
     path.write_text(path.read_text().replace(old, new_))
-    findings = check_names(Registry(), [str(path)], check_dataset=check_dataset)[str(path)]
+    findings = check_names(Registry(), [str(path)], others={"dataset": check_dataset})[str(path)]
     if said:
         assert [said in finding.sentence for finding in findings if finding.status == "fail"] == [True]
     else:
         assert statuses(findings) == {"loads": "skip"}
+
+
+@pytest.mark.parametrize(("labels", "status"), [("labels", "pass"), ("np.arange(len(labels))", "fail")])
+def test_a_dataset_is_loaded_for_every_task_that_it_names(tmp_path, labels, status):
+    path = new("dataset", "mine", tmp_path)
+    task = 'noise: float = 0.5, task: Literal["classification", "retrieval"] = "classification"'
+    unseen = f"    if task == 'retrieval': splits[1] = Split.of(splits[1].images, {labels})\n    return Dataset("
+    text = path.read_text().replace("import numpy", "from typing import Literal\nimport numpy", 1)
+    path.write_text(text.replace("noise: float = 0.5", task).replace("    return Dataset(", unseen))
+    found = {one.property: one for one in check_names(Registry(), [str(path)], check_dataset=check_dataset)[str(path)]}
+    assert found["loads"].status == "pass" and found["retrieval"].status == status
+    said = "100 test images of 4 unseen classes, 0 of them alone" if status == "pass" else "of at most 1 images"
+    assert said in found["retrieval"].sentence

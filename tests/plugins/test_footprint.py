@@ -195,6 +195,9 @@ def test_an_edited_helper_is_seen_within_one_process(tmp_path, monkeypatch):
     before = Registry([tmp_path]).find("loss", "mine").source_hash
     helper.write_text("S = 20\n")
     assert Registry([tmp_path]).find("loss", "mine").source_hash != before
+    helper.with_name("more_of_mine.py").write_text("S = 3\n")
+    helper.write_text("import more_of_mine\n")
+    assert set(footprint_of(path).sources) == {"", "helper_of_mine", "more_of_mine"}
 
 
 def test_strange_strings_in_a_plugin_name_no_file(tmp_path):

@@ -86,7 +86,7 @@ SAME = {
         'all.losses = ["softmax", "w_softmax[alpha=2.0]"]',
     ),
     "tables merge": (["schedule={steps=9, lr=0.5}"], "all.schedule = { steps = 9, lr = 0.5 }"),
-    "a sweep": (["schedule.lr=[0.1, 0.2]"], "all.schedule.lr = [0.1, 0.2]"),
+    "a sweep": (["schedule.batch=[8, 16]"], "all.schedule.batch = [8, 16]"),
     "several datasets": (['dataset=["digits", "glyphs"]'], 'all.dataset = ["digits", "glyphs"]'),
     "the last wins": (["seeds=5", "seeds=1"], "all.seeds = 1"),
     "two keys of one table": (["schedule.steps=9", "schedule.lr=1"], "all.schedule = { steps = 9, lr = 1.0 }"),

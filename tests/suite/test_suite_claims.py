@@ -60,7 +60,11 @@ REFUSED = {
     ),
     "calibration without held-out images": (
         'metric = "ece_scaled"\nbetter = "center"\nthan = "softmax"',
-        ["claim[0].metric", "the dataset of experiment 'digits' has no 'holdout', which 'ece_scaled' needs"],
+        ["claim[0].metric", "'ece_scaled' needs the option 'holdout' of the dataset", "experiment 'digits' does not"],
+    ),
+    "time to target without scores": (
+        'metric = "steps_to_target"\nbetter = "center"\nthan = "softmax"',
+        ["claim[0].metric", "'steps_to_target' needs 'evaluations' in the schedule", "experiment 'digits' does not"],
     ),
     "a trend over the width at a width": (
         'increases_with = "width"\nloss = "softmax"\nwidth = 8',

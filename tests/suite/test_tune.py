@@ -102,7 +102,7 @@ def test_all_trials_of_a_seed_share_one_warm_start_whatever_their_learning_rate(
     assert again == cells
     assert [cell.computed_key() for cell in again] == [cell.key for cell in cells]
     # The tuned cells refine what the default ones do.
-    records = {cell.key: {"status": "done", "accuracy": 1.0} for cell in trials}
+    records = {cell.key: {"status": "done", "score": 1.0} for cell in trials}
     tuned = [cell for cell in plan(only_tuned(suite, records)) if cell.kind == "train"]
     assert {cell.warm_cell().key for cell in tuned} == {cell.warm_cell().key for cell in trained}
 
@@ -135,10 +135,10 @@ def test_the_trial_with_the_best_mean_on_the_held_out_images_wins_at_every_point
         TUNED.replace("widths = [8]", 'widths = [8, "min", 3]').replace("seeds = 3", "seeds = 3\nclasses = [5, 10]")
     )
     cells = plan(suite)
-    records = made_up(suite, lambda cell: {"status": "done", "accuracy": 80 + noise(cell, 5)})
+    records = made_up(suite, lambda cell: {"status": "done", "score": 80 + noise(cell, 5)})
     scores = defaultdict(list)
     for cell in trials_of(cells):
-        scores[cell.classes, cell.width, cell.loss.label, cell.trial].append((records[cell.key]["accuracy"], cell))
+        scores[cell.classes, cell.width, cell.loss.label, cell.trial].append((records[cell.key]["score"], cell))
     (tuned,) = only_tuned(suite, records).experiments
     assert tuned.name == "digits-tuned"
     checked = 0
@@ -158,7 +158,7 @@ def test_the_trial_with_the_best_mean_on_the_held_out_images_wins_at_every_point
 
 def test_of_equal_trials_the_earliest_wins(read_suite):
     suite = read_suite(TUNED)
-    records = made_up(suite, lambda cell: {"status": "done", "accuracy": 90.0})
+    records = made_up(suite, lambda cell: {"status": "done", "score": 90.0})
     assert {cell.key for cell in plan(only_tuned(suite, records))} == {
         cell.key for cell in plan(suite) if cell.kind == "train"
     }  # the loss as it is written: nothing is left to train
@@ -172,7 +172,7 @@ def test_a_trial_counts_only_if_all_its_seeds_finished_and_a_loss_without_any_is
         lost = (label == "w_softmax" and number == 2 and cell.seed == 1) or label == "softmax"
         return {
             "status": "diverged" if lost else "done",
-            "accuracy": None if lost else 90.0 + 5 * (number == 2) + number,
+            "score": None if lost else 90.0 + 5 * (number == 2) + number,
         }
 
     records = made_up(suite, truth)
@@ -190,7 +190,7 @@ def test_a_trial_counts_only_if_all_its_seeds_finished_and_a_loss_without_any_is
 def test_nothing_is_chosen_for_a_loss_before_all_its_trials_have_ended(read_suite):
     suite = read_suite(TUNED)
     held_back = next(cell for cell in trials_of(plan(suite)) if cell.loss.name == "w_softmax")
-    records = made_up(suite, lambda cell: {"status": "done", "accuracy": 1.0})
+    records = made_up(suite, lambda cell: {"status": "done", "score": 1.0})
     del records[held_back.key]
     (tuned,) = only_tuned(suite, records).experiments
     assert {label for _, label in tuned.settings} == {"softmax", "cosface[s=16.0]"}

@@ -28,6 +28,7 @@ metric = "map@r"
 better = "cosface"
 than = "softmax"
 """
+DEEPER = CLAIM.replace('better"', 'better among the nearest twenty"').replace("map@r", "recall@20")
 METRICS = ("recall@1", "recall@5", "recall@10", "map@r", "r_precision")
 
 
@@ -35,7 +36,7 @@ METRICS = ("recall@1", "recall@5", "recall@10", "map@r", "r_precision")
 def ran(kept_servers, tmp_path_factory):
     """A retrieval on glyphs, tuned, run: its folder, and how the run ended."""
     folder = tmp_path_factory.mktemp("retrieved")
-    (folder / "suite.toml").write_text(RETRIEVED + CLAIM)
+    (folder / "suite.toml").write_text(RETRIEVED + CLAIM + DEEPER)
     return folder, api.run(folder / "suite.toml", out=folder / "run", reports=folder / "reports")
 
 
@@ -74,10 +75,18 @@ def test_the_report_has_every_metric_with_its_difference_and_the_claim(ran):
     folder, _ = ran
     results = analyse([folder / "run"])
     compared = results.comparisons[results.comparisons["experiment"] == "unseen"]
-    assert set(METRICS) <= set(compared["metric"])
-    assert results.claims["metric"].tolist() == ["map@r"]
+    assert set(METRICS) <= set(compared["metric"]) and "accuracy" not in set(compared["metric"])
+    assert results.headline.name == "recall@1"  # and accuracy is no second name of it
+    assert np.isfinite(results.main["test_se"]).all()
+    assert results.claims["metric"].tolist() == ["map@r", "recall@20"] and results.claims["n"].tolist() == [1, 1]
+    frame = load_records(folder / "run")
+    assert (frame["recall@20"] >= frame["recall@10"])[frame["kind"] == "train"].all()
     text = (folder / "reports/summary.md").read_text()
-    assert "## Retrieval" in text and "240 test images are queries, each against the 239 other test images" in text
+    assert (
+        "## Recall@1" in text
+        and "## Retrieval" in text
+        and "240 test images are queries, each against the 239 other test images" in text
+    )
     for title in ("Recall@1", "Recall@5", "Recall@10", "MAP@R", "R-precision"):
         assert f"Δ {title}" in text
     row = results.main.iloc[0]
@@ -112,3 +121,20 @@ def test_a_dataset_without_unseen_classes_is_refused_with_those_that_have_some(r
 def test_a_claim_on_a_metric_of_another_task_is_refused(read_suite):
     with pytest.raises(SuiteError, match="not a verification, which measures 'auc'"):
         read_suite(RETRIEVED + CLAIM.replace("map@r", "auc"))
+
+
+def test_beside_other_tasks_the_headline_is_the_accuracy(read_suite):
+    alone = RETRIEVED.partition("[tune]")[0]
+    _, _, experiment = alone.partition("[[experiment]]")
+    other = "[[experiment]]" + experiment.replace('unseen"', 'pairs"').replace("retrieval", "verification")
+    assert read_suite(alone).info.headline == "recall@1"
+    assert read_suite(alone + other).info.headline == "accuracy"
+    with pytest.raises(SuiteError, match="recall@1"):
+        read_suite(alone.replace("[[experiment]]", 'headline = "recall@1"\n[[experiment]]') + other)
+
+
+def test_a_claim_may_be_at_any_false_accept_rate(read_suite):
+    claim = CLAIM.replace("map@r", "tar[far=1e-4]")
+    suite = read_suite(RETRIEVED.partition("[tune]")[0].replace("retrieval", "verification") + claim)
+    assert suite.info.claims[0].metric == "tar@0.0001"
+    assert "tar@0.0001" in [spec.label for spec in suite.experiments[0].metrics]

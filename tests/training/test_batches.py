@@ -53,3 +53,31 @@ def test_augmented_batches_are_a_function_of_seed_and_step(digits):
     assert torch.equal(first.at(5)[1], plain.at(5)[1])
     assert not torch.equal(first.at(5)[0], plain.at(5)[0])
     assert not torch.equal(first.at(5)[0], Batches(digits.train, 16, 4, ("flip", "crop")).at(5)[0])
+
+
+def test_balanced_batches_have_as_many_examples_of_each_of_their_classes(digits):
+    batches = Batches(digits.train, 16, seed=3, per_class=4)
+    drawn = [batches.indices(step) for step in range(60)]
+    for index in drawn:
+        assert len(set(index.tolist())) == 16
+        assert sorted(np.bincount(digits.train.labels[index])[np.unique(digits.train.labels[index])]) == [4] * 4
+    counts = np.bincount(digits.train.labels[np.concatenate(drawn)], minlength=10) / 4
+    assert counts.sum() == 240
+    assert counts.min() > 12  # 24 are expected of each class
+    again = Batches(digits.train, 16, seed=3, per_class=4)
+    assert np.array_equal(again.indices(41), drawn[41])  # a function of the step, in any order
+    assert not np.array_equal(Batches(digits.train, 16, seed=4, per_class=4).indices(41), drawn[41])
+
+
+def test_a_class_with_too_few_examples_repeats_them_and_the_cell_says_so():
+    labels = np.array([0, 0, 0, 0, 1, 2, 2, 2])
+    split = Split(np.zeros((8, 2, 2, 1), np.uint8), labels)
+    batches = Batches(split, 9, seed=0, per_class=3)
+    assert batches.small_classes == 1
+    index = batches.indices(0)
+    assert np.bincount(labels[index]).tolist() == [3, 3, 3]
+    assert sorted(index[labels[index] == 1]) == [4, 4, 4]
+    assert len(set(index.tolist())) == 7
+    assert Batches(split, 3, seed=0, per_class=1).small_classes == 0
+    with pytest.raises(ValueError, match="has 4 classes; the training examples have only 3"):
+        Batches(split, 4, seed=0, per_class=1)

@@ -10,9 +10,11 @@ import pytest
 import torch
 from conftest import SMALL
 
+from lossbench.core.errors import PluginError
 from lossbench.core.format import Schedule
 from lossbench.core.model import Cell, Record, result
 from lossbench.data import data_folder, load_dataset
+from lossbench.engines.preflight import probe
 from lossbench.plan.cells import plan
 from lossbench.plugins import optimizers
 from lossbench.training import cell as training
@@ -25,7 +27,6 @@ DATA = data_folder()
 # One optimizer for each way to keep a state: by parameter, by group (lamb, adan), factored, wrapped, hybrid.
 FEW = ["adamw[betas=(0.8 0.9)]", "lion", "muon", "lamb", "lookahead_adan", "adafactor[min_dim_size_to_factor=4]"]
 RECIPE = 'optimizer = "{}", decay = "cosine", warmup = 4, clip = 0.5, loss_lr = 10.0, decay_norms = false, lr = 0.002'
-# The state that an optimizer keeps of class weights can be handed over, even to a loss that names them differently.
 WARM = "\nwarm_start = { steps = 5 }\n"
 
 
@@ -157,3 +158,37 @@ def test_every_optimizer_is_exact_under_interruptions_and_warm_starts(
     optimizer, read_suite, registry, tmp_path, monkeypatch, digits
 ):
     check_exact(optimizer, read_suite, registry, tmp_path, monkeypatch, digits)
+
+
+def test_a_refinement_with_another_optimizer_starts_it_afresh(read_suite, registry, digits):
+    warm = plan(read_suite(small("lr = 0.01", more=WARM)))[0]
+    checkpoint = training.run(warm, registry, DATA).checkpoint
+    for optimizer, kept in (("adamw", False), ("sgd[nesterov=true]", False), ("sgd", True)):
+        cells = plan(read_suite(small(f'optimizer = "{optimizer}"', more=WARM)))
+        cell = next(cell for cell in cells if cell.kind == "train")
+        state = build(cell, cell.loss, registry, digits.in_shape)
+        training._refine(state, checkpoint)
+        assert bool(state.optimizer.state) is kept
+        assert state.step == 5
+        assert training.run(cell, registry, DATA, checkpoint).record.status == "done"
+
+
+def test_timing_cells_and_forecasts_work_with_a_recipe(read_suite, registry):
+    text = small(RECIPE.format("lamb") + ", per_class = 4", more="timing = { rounds = 3, steps = 1 }\n")
+    cell = plan(read_suite(text))[-1]
+    record = training.run(cell, registry, DATA).record
+    assert set(record.rounds) == {"softmax", "w_softmax"}
+    (cost,) = probe([cell], registry, DATA, begin=list)
+    assert cost["step"] > 0
+
+
+def test_a_cell_whose_classes_are_too_small_is_flagged(read_suite, registry):
+    text = small("per_class = 4", steps=2).replace('dataset = "digits"', 'dataset = { name = "digits", train = 25 }')
+    assert training.run(plan(read_suite(text))[0], registry, DATA).record.flags == ("small classes",)
+
+
+def test_a_cell_planned_with_another_timm_is_refused(read_suite, registry):
+    cell = plan(read_suite(small('optimizer = "lion"')))[0]
+    other = replace(cell, schedule=cell.schedule.model_copy(update={"timm": "0.1"}))
+    with pytest.raises(PluginError, match=r"planned with timm 0.1, but this is timm"):
+        training.run(other, registry, DATA)

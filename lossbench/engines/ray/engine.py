@@ -136,7 +136,8 @@ class Ray(Engine):
         store.write_log(key, message["log"].encode(errors="backslashreplace"))
         if record.status == "failed" and record.cause == "environment":
             return self._failed(stream, record)
-        store.write(record, message["correct"], message["checkpoint"])
+        files = {"examples": message["examples"], "kept": message["kept"]}
+        store.write(record, message["correct"], message["checkpoint"], **files)
         if not message["unfinished"]:
             store.partial(key).unlink(missing_ok=True)
         del self._flights[stream]

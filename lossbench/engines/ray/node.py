@@ -165,6 +165,8 @@ def _result(key: str, store: Store, paths: Mapping[str, str]) -> Message:
         "record": record,
         "correct": store.correct(key) if "correct.npz" in record["files"] else None,
         "checkpoint": store.checkpoint(key) if "checkpoint.pt" in record["files"] else None,
+        "examples": {name: found for name in record["metrics"] if (found := store.examples(key, name)) is not None},
+        "kept": {name: store.kept(key, name, checksum) for name, checksum in record["kept"].items()},
         "unfinished": store.partial(key).is_file(),  # it can resume from the state that was passed on
         "log": log,
     }

@@ -21,7 +21,7 @@ option without a visible effect (`option NAME`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from lossbench.plugins.registry import ENTRY_POINT, KINDS, Kind, Plugin, Registr
 
 Property = Callable[[Subject], str | None]
 Trying = Callable[[str], None]  # called with each property before it is tested
+Findings = Callable[[Plugin, Registry, Trying], Iterator[Finding]]
 LIMIT = 120.0  # seconds per loss; a sound one takes about two
 
 OF_THE_FILE: dict[str, Property] = {
@@ -99,12 +100,14 @@ def check(plugin: Plugin, registry: Registry | None = None) -> list[Finding]:
         return list(_findings(plugin, registry or Registry()))
 
 
-def check_apart(plugin: Plugin, registry: Registry, seconds: float = LIMIT) -> list[Finding]:
-    """Like `check`, in a separate process: a loss that hangs or exits becomes a finding, too."""
+def check_apart(
+    plugin: Plugin, registry: Registry, seconds: float = LIMIT, findings: Findings | None = None
+) -> list[Finding]:
+    """Like `check`, in a separate process: a plugin that hangs or exits becomes a finding, too."""
     found: list[Finding] = []
     trying = "loads"
     try:
-        for said in apart.messages(partial(_tell, plugin, registry), seconds):
+        for said in apart.messages(partial(_tell, plugin, registry, findings or _findings), seconds):
             if isinstance(said, Finding):
                 found.append(said)
             else:
@@ -130,17 +133,18 @@ def check_names(
     registry: Registry,
     targets: Sequence[str] = (),
     seconds: float = LIMIT,
-    check_dataset: Callable[[Plugin, Registry], list[Finding]] | None = None,
+    others: Mapping[Kind, Callable[[Plugin, Registry], list[Finding]]] | None = None,
 ) -> dict[str, list[Finding]]:
     """Findings by target: names or files of plugins; without targets, all losses that `registry` knows.
 
-    Each plugin is tested in a separate process for at most `seconds`.
+    Each plugin is tested in a separate process for at most `seconds`; `others` test the kinds that are no torch
+    modules.
     """
     plugins = {target: _find(registry, target) for target in targets}
     findings = {}
     for target, plugin in plugins.items():
-        if plugin.kind == "dataset" and check_dataset:
-            findings[target] = check_dataset(plugin, registry)
+        if others and plugin.kind in others:
+            findings[target] = others[plugin.kind](plugin, registry)
         else:
             findings[target] = check_apart(plugin, registry, seconds)
     for name in registry.names("loss") if not targets else ():
@@ -171,9 +175,9 @@ def _of_file(path: Path) -> Plugin:
         return plugins[0]
 
 
-def _tell(plugin: Plugin, registry: Registry, say: Callable[[str | Finding], None]) -> None:
+def _tell(plugin: Plugin, registry: Registry, findings: Findings, say: Callable[[str | Finding], None]) -> None:
     with isolated():
-        for finding in _findings(plugin, registry, say):
+        for finding in findings(plugin, registry, say):
             say(finding)
 
 
@@ -219,7 +223,7 @@ def _stated(name: str, fact: Callable[[Subject], str], subject: Subject) -> Find
     except NotApplicable as reason:
         return Finding(name, "skip", str(reason))
     except (Exception, SystemExit) as error:
-        return Finding(name, "skip", f"could not be determined: {_raised(error)}")
+        return Finding(name, "skip", f"could not be determined: {raised(error)}")
 
 
 def _judged(name: str, test: Property, variants: Sequence[Subject]) -> Finding:
@@ -234,7 +238,7 @@ def _judged(name: str, test: Property, variants: Sequence[Subject]) -> Finding:
             explained.append(str(remark))
             continue
         except (Exception, SystemExit) as error:
-            fault = _raised(error)
+            fault = raised(error)
         if fault is None:
             continue
         excuse = _excuse(variant, name)
@@ -254,7 +258,7 @@ def _excuse(subject: Subject, name: str) -> str | None:
     return explanation
 
 
-def _raised(error: BaseException) -> str:
+def raised(error: BaseException) -> str:
     if isinstance(error, LossbenchError):
         return str(error)
     text = str(error).strip()

@@ -90,7 +90,7 @@ def _others(subject: Subject, option: Option) -> Iterator[Any]:
     axis = subject.plugin.ranges.get(option.name) if _readable(subject) else None
     listed = () if axis is None else (axis.low, axis.high) if isinstance(axis, Range) else axis.values
     seen = [option.default]
-    for value in (*listed, *_suggested(option.annotation, option.default)):
+    for value in (*listed, *suggested(option.annotation, option.default)):
         if not any(type(value) is type(other) and value == other for other in seen):
             seen.append(value)
             yield value
@@ -104,11 +104,11 @@ def _readable(subject: Subject) -> bool:
     return True
 
 
-def _suggested(annotation: Any, default: Any) -> Iterator[Any]:
+def suggested(annotation: Any, default: Any) -> Iterator[Any]:
     """Values of a type, close to the default and far from it."""
     if get_origin(annotation) in (Union, UnionType):
         for member in get_args(annotation):
-            yield from _suggested(member, default)
+            yield from suggested(member, default)
     elif get_origin(annotation) is Literal:
         yield from get_args(annotation)
     elif annotation is NoneType or annotation is None:
@@ -124,10 +124,10 @@ def _suggested(annotation: Any, default: Any) -> Iterator[Any]:
         yield from (0.0, 0.5, 1.0, 2.0, 10.0, -near_)
     elif (get_origin(annotation) or annotation) in (list, tuple) and isinstance(default, list | tuple):
         for place, item in enumerate(default):
-            for other in _suggested(type(item), item):
+            for other in suggested(type(item), item):
                 yield type(default)([*default[:place], other, *default[place + 1 :]])
     elif annotation is Any and default is not None:
-        yield from _suggested(type(default), default)
+        yield from suggested(type(default), default)
 
 
 def _looks(subject: Subject, options: Mapping[str, Any]) -> Iterator[Look]:

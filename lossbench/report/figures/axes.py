@@ -15,6 +15,7 @@ from lossbench.analysis.results import Results
 from lossbench.analysis.series import Along, Line
 from lossbench.core.geometry import minimum_width
 from lossbench.core.point import SHORT, Point, is_number, shown, varied
+from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.style import BAND, LINE, WIDTH, Drawing, Look, counted, heading, looks, percent, short
 
@@ -27,15 +28,15 @@ LETTER = 0.026  # of a tick label, as a share of the width of a panel
 def along_axis(results: Results, experiment: str, along: Along) -> Drawing | None:
     """Accuracy and gain over the baseline along a numeric axis, one row of panels per line of points."""
     lines, left_out = _shown(along.lines)
-    main, baseline = results.main_at, results.info.baseline
-    compared = results.comparisons[results.comparisons["metric"] == "accuracy"]
+    main, baseline, headline = results.main_at, results.info.baseline, results.headline
+    compared = results.comparisons[results.comparisons["metric"] == headline.name]
     gains = {(row["point"], row["loss"]): row for row in compared.to_dict("records")}
     points = list(dict.fromkeys(point for line in lines for point in line.points))
     here = set(points)
     worth: dict[str, list[float]] = {}
     for point in points:
         for loss, row in main[point].items():
-            worth.setdefault(loss, []).append(row["accuracy"])
+            worth.setdefault(loss, []).append(headline.sign * row["value"])
     means = {loss: sum(values) / len(values) for loss, values in worth.items()}
     labels, few = style.chosen(series.order(results, list(worth)), means)
     values = sorted({point[along.axis] for point in points})
@@ -44,7 +45,8 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
     titles = series.parts(rests)
     fixed = ", ".join(series.told(rests[0], [name for name in rests[0] if name not in ("experiment", *varied(rests))]))
     name = _named(along.axis)
-    said = f"accuracy and gain over {short(baseline)} along {name}"
+    unit = f" {headline.unit}" if headline.unit else ""
+    said = f"{headline.title} and difference from {short(baseline)} along {name}"
     n = counted([row["n"] for point in points for row in main[point].values()])
     key = style.keys(looks(results.labels), labels)
 
@@ -53,7 +55,7 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
         axes = canvas.subplots(len(lines), 2, sharex=True, squeeze=False)
         for (left, right), line, title in zip(axes, lines, titles, strict=True):
             right.sharey(axes[0][1])  # gains are compared between panels
-            _line(left, line, along.axis, labels, look, main, "accuracy", values, log)
+            _line(left, line, along.axis, labels, look, main, "value", values, log)
             right.axhspan(-results.info.margin, results.info.margin, color=BAND, alpha=0.2, lw=0, zorder=0)
             right.axhline(0, color=LINE, lw=1.2, zorder=1)
             others = [label for label in labels if label != baseline]
@@ -61,9 +63,9 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
             for ax in (left, right):
                 ax.grid(axis="y")
                 _mark_minimum(ax, line, along.axis, values, named=ax is left)
-            percent(left)
-            left.set_ylabel("test accuracy, %")
-            right.set_ylabel("gain, points")
+            percent(left, headline)
+            left.set_ylabel(f"test {words.column(headline)}")
+            right.set_ylabel(f"difference,{unit}" if unit else "difference")
             if title:
                 left.set_title(style.joined(title, 88), fontsize=8.5)
         _cut(axes[0][1], [gains[key] for key in gains if key[0] in here and key[1] in labels], results.info.margin)
@@ -74,8 +76,8 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
         canvas.legend(handles=key.handles, loc="outside lower center", ncols=key.columns)
 
     caption = (
-        "Left: mean test accuracy with 95 % t intervals over seeds. Right: paired difference from "
-        f"{baseline} with 95 % t intervals; the band is ±{results.info.margin:g} points, the differences that count as "
+        f"Left: mean test {headline.title} with 95 % t intervals over seeds. Right: paired difference from "
+        f"{baseline} with 95 % t intervals; the band is ±{results.info.margin:g}{unit}, the differences that count as "
         "equivalent. Points side by side have the same value. Axes need not start at zero, and a long bar may extend "
         f"past its axis.{left_out}"
     )

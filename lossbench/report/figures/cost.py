@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import EVERYWHERE
+from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.curves import measured
 from lossbench.report.figures.forest import MOST_ROWS, ROW, ladder
@@ -104,8 +105,8 @@ def step_phases(results: Results, experiment: str, at: Mapping[str, Any] = EVERY
 
 
 def pareto(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
-    """Accuracy against step time with both intervals and the Pareto front; None below three timed losses."""
-    frame = series.front(results, experiment, at)
+    """The headline metric against step time with both intervals and the Pareto front; None below three timed losses."""
+    frame, headline = series.front(results, experiment, at), results.headline
     if len(frame) < 3:
         return None
     look = looks(results.labels)
@@ -116,16 +117,16 @@ def pareto(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
         best = frame[frame["best"].astype(bool)].sort_values("ratio")
-        # Steps: the accuracy that some loss reaches within any time budget.
-        ax.step(best["ratio"], best["accuracy"], where="post", color=LINE, lw=1.2, ls=(0, (4, 2)), zorder=1)
+        # Steps: what some loss reaches within any time budget.
+        ax.step(best["ratio"], best["value"], where="post", color=LINE, lw=1.2, ls=(0, (4, 2)), zorder=1)
         handles = []
         for row in frame.to_dict("records"):
             own = look[row["loss"]]
             across = [[row["ratio"] - row["ratio_low"]], [row["ratio_high"] - row["ratio"]]]
-            up = [[row["accuracy"] - row["low"]], [row["high"] - row["accuracy"]]]
+            up = [[row["value"] - row["low"]], [row["high"] - row["value"]]]
             face = own.colour if row["best"] else "white"
             ax.errorbar(
-                row["ratio"], row["accuracy"], xerr=np.nan_to_num(across), yerr=np.nan_to_num(up), fmt=own.marker,
+                row["ratio"], row["value"], xerr=np.nan_to_num(across), yerr=np.nan_to_num(up), fmt=own.marker,
                 color=own.colour, mfc=face, mew=1.4, markersize=7.5, elinewidth=1.1, capsize=2, label=row["loss"],
             )  # fmt: skip
             chance = f"  ({_percent(row['chance'])})" if known else ""
@@ -133,16 +134,20 @@ def pareto(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE
                                   label=written[row["loss"]] + chance))  # fmt: skip
         handles.append(Line2D([], [], color=LINE, lw=1.2, ls=(0, (4, 2)), label="front of the means"))
         ax.set_xlabel(f"step time / step time of {style.short(results.info.baseline)}")
-        ax.set_ylabel("test accuracy, %")
+        ax.set_ylabel(f"test {words.column(headline)}")
         ax.grid()
-        style.percent(ax)
+        style.percent(ax, headline)
         n, rounds = counted(list(frame["n"])), counted(list(frame["rounds"]), "rounds")
-        heading(canvas, f"{experiment}: accuracy against step time, {series.where(first['point'])}, {n}, {rounds[4:]}")
+        heading(
+            canvas,
+            f"{experiment}: {headline.title} against step time, {series.where(first['point'])}, {n}, {rounds[4:]}",
+        )
         style.beside(ax, handles, "loss (P of being on the front)" if known else None)
 
     caption = (
-        "Better is up and to the left. Bars are 95 % intervals: vertical over seeds, horizontal over paired rounds. "
-        "Filled: on the Pareto front of the means (no other loss is both as accurate and as fast). "
+        f"Better is {'up' if headline.higher_is_better else 'down'} and to the left. Bars are 95 % intervals: vertical "
+        "over seeds, horizontal over paired rounds. "
+        "Filled: on the Pareto front of the means (no other loss is both as good and as fast). "
         + (
             "In brackets: share of resamples of seeds and rounds in which this holds; not a p-value."
             if known

@@ -109,9 +109,9 @@ def measured(results: Results, experiment: str) -> pd.DataFrame:
 
 
 def _chosen(results: Results, experiment: str, frame: pd.DataFrame) -> tuple[list[str], str]:
-    """The losses of a frame that are drawn: where there are too many, those of highest mean accuracy."""
-    scored = frame if "accuracy" in frame else measured(results, experiment)
-    worth = scored.groupby("loss")["accuracy"].mean().to_dict()
+    """The losses of a frame that are drawn: where there are too many, those of the best mean."""
+    scored = frame if "value" in frame else measured(results, experiment)
+    worth = (results.headline.sign * scored.groupby("loss")["value"].mean()).to_dict()
     return style.chosen(series.order(results, frame["loss"]), worth)
 
 

@@ -1,4 +1,4 @@
-"""Seed dots: every accuracy that was measured, with the mean and its interval."""
+"""Seed dots: every value of the headline metric that was measured, with the mean and its interval."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure as Canvas
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import EVERYWHERE, order
+from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.style import INK, WIDTH, Drawing, Look, counted, heading, looks
 
@@ -23,8 +24,9 @@ MOST_DOTS = 300  # per panel; with more there are fewer panels
 
 def seed_dots(results: Results, experiment: str, _: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
     """One panel per point of the experiment, one row per loss, one dot per seed."""
-    trained = results.trained
-    trained = trained[(trained["experiment"] == experiment) & trained["accuracy"].notna()]
+    trained, headline = results.trained, results.headline
+    trained = trained.assign(value=trained[headline.column].astype(float))
+    trained = trained[(trained["experiment"] == experiment) & trained["value"].notna()]
     if trained.empty or trained["seed"].nunique() < 2:
         return None
     points = [group for _, group in trained.groupby("point", sort=False)]
@@ -44,13 +46,13 @@ def seed_dots(results: Results, experiment: str, _: Mapping[str, Any] = EVERYWHE
     def draw(canvas: Canvas) -> None:
         axes = style.panels(canvas, len(shown), columns, sharey=True)
         for ax, group, title in zip(axes, shown, titles, strict=True):
-            _panel(ax, group, labels, look, main)
+            _panel(ax, group, labels, look, main, score=headline.is_score)
             ax.locator_params(axis="x", nbins=10 // columns)
             ax.set_title(title, fontsize=8.5)
-        canvas.supxlabel("test accuracy, %", fontsize=9)
+        canvas.supxlabel(f"test {words.column(headline)}", fontsize=9)
         left_out = f" ({len(shown)} of {len(points)} points)" if len(shown) < len(points) else ""
         n = counted([int(count) for count in trained.groupby(["point", "label"], sort=False).size()])
-        heading(canvas, f"{experiment}: accuracy of every seed, {n}{left_out}")
+        heading(canvas, f"{experiment}: {headline.title} of every seed, {n}{left_out}")
 
     caption = (
         "Each dot is one seed; the diamond below is their mean and the bar its 95 % t interval. Dots at the same "
@@ -61,7 +63,9 @@ def seed_dots(results: Results, experiment: str, _: Mapping[str, Any] = EVERYWHE
     return Drawing(f"seeds-{experiment}", caption, WIDTH, height, draw)
 
 
-def _panel(ax: Axes, group: pd.DataFrame, labels: list[str], look: Mapping[str, Look], main: pd.DataFrame) -> None:
+def _panel(
+    ax: Axes, group: pd.DataFrame, labels: list[str], look: Mapping[str, Look], main: pd.DataFrame, *, score: bool
+) -> None:
     seeds = sorted(group["seed"].unique())
     lift = dict(zip(seeds, np.linspace(-0.34, 0.08, len(seeds)) if len(seeds) > 1 else [0.0], strict=True))
     means = main[main["point"] == group["point"].iloc[0]].set_index("loss")
@@ -70,16 +74,16 @@ def _panel(ax: Axes, group: pd.DataFrame, labels: list[str], look: Mapping[str, 
         if mine.empty:
             continue
         heights = [row + lift[seed] for seed in mine["seed"]]
-        ax.plot(mine["accuracy"].astype(float), heights, "o", color=look[label].colour, alpha=0.75, markersize=3.6,
-                mew=0, label=label)  # fmt: skip
+        ax.plot(mine["value"], heights, "o", color=look[label].colour, alpha=0.75, markersize=3.6, mew=0, label=label)
         found = means.loc[label]
         if not pd.isna(found["low"]):
             ax.plot([found["low"], found["high"]], [row + 0.27, row + 0.27], color=INK, lw=1.3, zorder=3)
-        ax.plot(found["accuracy"], row + 0.27, "D", color=INK, mfc="white", markersize=4.6, mew=1.2, zorder=4)
+        ax.plot(found["value"], row + 0.27, "D", color=INK, mfc="white", markersize=4.6, mew=1.2, zorder=4)
     style.listed(ax, list(style.shown(labels).values()), room=0.6)
-    values = group["accuracy"].astype(float)
-    room = 0.06 * max(float(values.max() - values.min()), 0.1)
-    # The interval of a few seeds may exceed what accuracies can be: between 0 and 100.
+    values = group["value"]
+    room = 0.06 * max(float(values.max() - values.min()), 0.1 if score else 1e-3 * abs(float(values.mean())), 1e-9)
+    # The interval of a few seeds may exceed what a score can be: between 0 and 100.
     ends = means[["low", "high"]]
     low, high = np.nanmin([values.min(), ends["low"].min()]), np.nanmax([values.max(), ends["high"].max()])
-    ax.set_xlim(max(float(low) - room, 0), min(float(high) + room, 100 + room))
+    left, right = float(low) - room, float(high) + room
+    ax.set_xlim(max(left, 0) if score else left, min(right, 100 + room) if score else right)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.core.point import varied
+from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.style import (
     BAND,
@@ -76,19 +77,25 @@ class Scale:
 
 
 def difference_forest(results: Results) -> Drawing | None:
-    """The paired difference in accuracy of every loss from the baseline with its interval, one panel per experiment."""
-    frame = _compared(results, "accuracy")
+    """The paired difference of every loss from the baseline with its interval, one panel per experiment."""
+    headline = results.headline
+    frame = _compared(results, headline.name)
     if frame.empty:
         return None
     baseline, band = results.info.baseline, results.info.margin
     caption = (
         f"Paired differences from {baseline} with 95 % t intervals over seeds. "
-        + (f"The band is ±{band:g} points, the differences that count as equivalent. " if band else "")
+        + (
+            f"The band is {words.within(band, headline.unit)}, the differences that count as equivalent. "
+            if band
+            else ""
+        )
         + "A filled dot is significantly different after Holm's adjustment over its experiment, an open one is not. "
         "An arrow marks an interval that extends past the axis."
     )
-    axis = f"accuracy minus {short(baseline)}, points"
-    return _forest(results, _panels(frame, "seeds"), "differences", caption, axis, Scale(0.0, band, _difference))
+    axis = ", ".join(part for part in (f"{headline.title} minus {short(baseline)}", headline.unit) if part)
+    write = partial(_difference, digits=words.digits_of(headline.unit))
+    return _forest(results, _panels(frame, "seeds"), "differences", caption, axis, Scale(0.0, band, write))
 
 
 def step_time_forest(results: Results) -> Drawing | None:
@@ -112,8 +119,8 @@ def _compared(results: Results, metric: str) -> pd.DataFrame:
     return frame[(frame["metric"] == metric) & frame["low"].notna()].copy()
 
 
-def _difference(row: Mapping[str, Any]) -> str:
-    return f"{signed(row['delta'])} [{signed(row['low'])}, {signed(row['high'])}]"
+def _difference(row: Mapping[str, Any], digits: int) -> str:
+    return f"{signed(row['delta'], digits)} [{signed(row['low'], digits)}, {signed(row['high'], digits)}]"
 
 
 def _ratio(row: Mapping[str, Any]) -> str:

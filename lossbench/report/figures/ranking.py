@@ -40,7 +40,7 @@ def critical_difference_diagram(results: Results) -> Drawing | None:
         for ax, found in zip(axes, rankings, strict=True):
             _diagram(ax, found, look)
         counts = counted([len(found.table.datasets) for found in rankings], "datasets").replace("n =", "N =")
-        heading(canvas, f"Mean ranks by accuracy over {counts} (1 is best)")
+        heading(canvas, f"Mean ranks by {results.headline.title} over {counts} (1 is best)")
 
     parts = []
     for found in rankings:
@@ -108,7 +108,8 @@ def _name(
 
 
 def pairwise_heatmap(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
-    """The accuracy of every loss minus that of every other, best first; None below three losses."""
+    """The headline metric of every loss minus that of every other, best first; None below three losses."""
+    headline = results.headline
     pairs = series.pairs(results, experiment, at)
     pairs = pairs[pairs["low"].notna()]
     labels = series.order(results, [*pairs["a"], *pairs["b"]])
@@ -117,7 +118,7 @@ def pairwise_heatmap(results: Results, experiment: str, at: Mapping[str, Any] = 
     table = {(row["a"], row["b"]): (row["delta"], row["verdict"]) for row in pairs.to_dict("records")}
     table |= {(b, a): (-delta, verdict) for (a, b), (delta, verdict) in table.items()}
     standing = {label: np.mean([found[0] for (a, _), found in table.items() if a == label]) for label in labels}
-    ordered = sorted(labels, key=lambda label: -standing[label])
+    ordered = sorted(labels, key=lambda label: -headline.sign * standing[label])
     shown = ordered if len(ordered) <= MOST_PAIRED else [*ordered[: MOST_PAIRED // 2], *ordered[-MOST_PAIRED // 2 :]]
     size = len(shown)
     written = list(style.shown(shown).values())
@@ -141,16 +142,16 @@ def pairwise_heatmap(results: Results, experiment: str, at: Mapping[str, Any] = 
         ax.spines[:].set_visible(False)
         bar = canvas.colorbar(mesh, ax=ax, location="bottom", shrink=0.45, aspect=28, pad=0.02)
         bar.outline.set_visible(False)  # type: ignore[operator,unused-ignore]  # matplotlib types its spine loosely
-        bar.set_label("row minus column, points")
+        bar.set_label(", ".join(part for part in ("row minus column", headline.unit) if part))
         left_out = f" (best and worst {size // 2} of {len(ordered)})" if size < len(ordered) else ""
         said = ", ".join(series.told(points[0], [name for name in points[0] if name not in ("experiment", *averaged)]))
-        heading(canvas, f"{experiment}: accuracy of every pair, {said}, {counted(list(pairs['n']))}{left_out}")
+        heading(canvas, f"{experiment}: {headline.title} of every pair, {said}, {counted(list(pairs['n']))}{left_out}")
 
     points = max(pairs["points"], key=len)
     averaged = varied(points)
     over = ", ".join(SHORT.get(name, name) for name in averaged)
     caption = (
-        "Mean paired difference, row minus column, points"
+        ", ".join(part for part in ("Mean paired difference", "row minus column", headline.unit) if part)
         + (f" (means over {len(points)} points within a seed, which differ in {over})" if averaged else "")
         + f"; best loss first. Bold: different after Holm's adjustment over all {len(pairs)} pairs; ≈: equivalent; "
         "otherwise undecided. This is exploratory, since it covers all pairs; the planned comparisons are those with "

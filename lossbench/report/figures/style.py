@@ -26,6 +26,7 @@ from matplotlib.patches import FancyBboxPatch
 from numpy.typing import NDArray
 
 from lossbench.core import plain
+from lossbench.core.metric import Metric
 from lossbench.report.blocks import Figure
 
 # Okabe & Ito's six that read on white, then four chosen so that colour-blind readers too can distinguish any two of all
@@ -271,10 +272,11 @@ def beside(ax: Axes, handles: Sequence[Line2D], title: str | None = None) -> Non
     made.set_zorder(5)
 
 
-def percent(ax: Axes) -> None:
-    """Cut the axis at 0 and 100, which the interval of a few seeds may exceed but no accuracy can."""
+def percent(ax: Axes, metric: Metric) -> None:
+    """Cut the axis of a score at 0 and 100, which the interval of a few seeds may exceed but no score can."""
     low, high = ax.get_ylim()
-    ax.set_ylim(max(low, 0.0), min(high, 100.5))
+    if metric.is_score:
+        ax.set_ylim(max(low, 0.0), min(high, 100.5))
 
 
 def signed(value: float, digits: int = 2) -> str:

@@ -13,20 +13,20 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
-from lossbench.analysis.accuracy import MEANS
+from lossbench.analysis.accuracy import means
 from lossbench.analysis.claims import CLAIM_COLUMNS
 from lossbench.analysis.comparisons import COMPARISON_COLUMNS
 from lossbench.analysis.cost import FRONT_COLUMNS, PHASE_COLUMNS
 from lossbench.analysis.measured import POINT
 from lossbench.analysis.published import PUBLISHED_COLUMNS
 from lossbench.analysis.tuning import TUNING_COLUMNS
-from lossbench.core.model import LEDGER
+from lossbench.plugins.metrics import METRICS
 
 VERSION = 1  # of report.json: raised when a key is removed or changes its meaning, not when one is added
 
 MAIN_COLUMNS = (
-    *(*POINT, "loss", "n", "failures", "accuracy", "low", "high", "seed_se", "test_se", "ties", "task"),
-    *(*MEANS, *(f"bytes_{name}" for name in LEDGER), "minimum"),
+    *(*POINT, "loss", "n", "failures", "accuracy", "value", "low", "high", "seed_se", "test_se", "ties", "task"),
+    *(*means(METRICS.values()), "minimum"),
 )
 TEXT_COLUMNS = (
     *("experiment", "dataset", "backbone", "loss", "baseline", "metric", "unit", "verdict", "text", "states"),
@@ -42,20 +42,21 @@ MEANINGS = {
     "n": "paired seeds; paired rounds for step times",
     "seeds_needed": "for 80 % power to decide an undecided comparison; null where it is decided, or above 10,000",
     "accuracy": "mean in percent at the last step",
-    "seed_se": "standard error over seeds, in points",
-    "test_se": "standard error due to the size of the test set, in points",
+    "value": "mean of the headline metric; low, high, seed_se, test_se and ties are those of this mean",
+    "seed_se": "standard error over seeds, in the unit of the headline metric",
+    "test_se": "standard error due to the size of the test set, in the unit of the headline metric",
     "ties": "losses share a letter if and only if they are not significantly different; in comparisons: tied seeds",
-    "front_memory": "probability of being on the Pareto front of accuracy and memory, among all losses and widths",
-    "front_time": "probability of being on the Pareto front of accuracy and step time, among losses timed together",
+    "front_memory": "probability of being on the Pareto front of headline metric and memory, among losses and widths",
+    "front_time": "probability of being on the Pareto front of the headline metric and step time, in a timing cell",
     "rounds": "rounds of the timing cell",
     "step": "milliseconds per step, median over rounds",
-    "default": "mean accuracy with the default setting, in percent on the test set",
-    "tuned": "mean accuracy with the chosen setting, in percent on the test set",
+    "default": "mean of the headline metric with the default setting, on the test set",
+    "tuned": "mean of the headline metric with the chosen setting, on the test set",
     "chosen": "the tuned options with the values chosen for them",
     "trial": "the number of the winning trial; 1 is the default setting",
     "failed": "trials that did not finish on every seed",
     "left": "trials not run yet, killed, or out of memory, time or disk",
-    "validation": "mean accuracy of the winning trial on the held-out images, in percent",
+    "validation": "mean of the headline metric of the winning trial on the held-out images",
 }
 
 
@@ -64,7 +65,7 @@ class Strict(BaseModel):
 
 
 class Row(BaseModel):
-    """A row of a table; what is not listed is the value of a swept axis."""
+    """A row of a table; what is not listed is a swept axis or a metric of the suite's own."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     __pydantic_extra__: dict[str, str | bool | int | float | None]
@@ -72,7 +73,7 @@ class Row(BaseModel):
 
 @dataclass(frozen=True)
 class Columns:
-    """Annotates a list of rows that have these columns, each text or a number, or null, and those of swept axes."""
+    """Annotates a list of rows that have these columns, each text or a number, or null, and those that `Row` allows."""
 
     names: Sequence[str]
 
@@ -156,7 +157,9 @@ class ReportData(Strict):
     note: str = Field(description="shown first in the report, such as which data are a stand-in; may be empty")
     command: str = Field(description="runs the suite again")
     baseline: str = Field(description="the loss that every comparison is against")
-    margin: float = Field(description="accuracy points that count as equivalent")
+    headline: str = Field(description="the metric of comparisons, ranks, tuning and the margin")
+    margin: float = Field(description="the difference in the headline metric that counts as equivalent, in its unit")
+    metrics: list[dict[str, Any]] = Field(description="name, title, unit, direction and column of every metric")
     level: float
     runs: list[str]
     statuses: dict[str, int]

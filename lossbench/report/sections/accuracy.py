@@ -1,4 +1,4 @@
-"""Accuracy: means, comparisons with the baseline, tuned settings, ranks across datasets."""
+"""The headline metric: means, comparisons with the baseline, tuned settings, ranks across datasets."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ from lossbench.report.sections.rows import Row, anchor, at, compared, per_experi
 
 
 def accuracy(results: Results) -> Section:
-    """Mean accuracy of every loss at every point."""
+    """The mean of every loss at every point."""
+    headline = results.headline
+    digits = words.digits_of(headline.unit)
 
     def write(row: Row) -> dict[str, str]:
         return {
             "loss": row["loss"],
-            "accuracy, %": words.number(row["accuracy"]),
-            "95 % interval": words.interval(row["low"], row["high"]),
-            "SE: seeds / test set": f"{words.number(row['seed_se'])} / {words.number(row['test_se'])}",
+            words.column(headline): words.number(row["value"], digits),
+            "95 % interval": words.interval(row["low"], row["high"], digits),
+            "SE: seeds / test set": f"{words.number(row['seed_se'], digits)} / {words.number(row['test_se'], digits)}",
             "n": str(row["n"]),
             "failed": str(row["failures"]),
             "ties": row["ties"] or words.DASH,
         }
 
     caption = (
-        "mean test accuracy. Losses at one point share a letter if and only if they are not significantly different "
-        "(paired t tests, Holm over all pairs)."
+        f"mean test {headline.title}. Losses at one point share a letter if and only if they are not significantly "
+        "different (paired t tests, Holm over all pairs)."
     )
     tables = per_experiment(results.main, write, caption, left=["loss", "ties"])
-    return Section("accuracy", "Accuracy", tuple(tables) or (Prose("No cell has finished."),))
+    return Section("accuracy", words.capital(headline.title), tuple(tables) or (Prose("No cell has finished."),))
 
 
 def comparisons(results: Results) -> Section:
     """Paired differences from the baseline with their verdicts."""
-    baseline, margin = results.info.baseline, results.info.margin
-    found = compared(results, "accuracy")
+    baseline, headline = results.info.baseline, results.headline
+    found = compared(results, headline.name)
 
     def write(row: Row) -> dict[str, str]:
         mine = found.get(at(row), {"delta": None, "low": None, "unit": ""})
         won = f"{mine['wins']:.0f}/{mine['n']}" if mine.get("n") and words.finite(mine.get("wins")) else words.DASH
         return {
             "loss": row["loss"],
-            "accuracy, %": words.number(row["accuracy"]),
-            "Δ points [95 % interval]": words.difference(mine, unit=False),
+            words.column(headline): words.number(row["value"], words.digits_of(headline.unit)),
+            words.delta_column(headline): words.difference(mine, unit=False),
             "p (Holm)": words.p_value(mine.get("p_holm")),
             "d_z": words.number(mine.get("dz")),
             "won": won,
@@ -61,8 +63,8 @@ def comparisons(results: Results) -> Section:
 
     caption = (
         f"each loss minus {baseline}, paired by seed. d_z: Δ divided by the standard deviation of the differences; "
-        f"won: seeds on which the loss is better; TOST: equivalence within ±{margin:g} points; seed correlation: "
-        "correlation of the accuracies of both losses over seeds."
+        "won: seeds on which the loss is better; TOST: equivalence within "
+        f"{words.within(results.info.margin, headline.unit)}; seed correlation: correlation of both losses over seeds."
     )
     tables = per_experiment(results.main, write, caption, left=["loss", "verdict"], anchors=anchors)
     return Section("comparisons", f"Against {baseline}", tuple(tables) or (Prose("No cell has finished."),))
@@ -73,21 +75,23 @@ def tuning(results: Results) -> Section:
     budget = results.info.tuning
     if budget is None:
         return Section("tuning", "Tuning", ())
+    headline = results.headline
+    digits = words.digits_of(headline.unit)
     seeds = f"{budget.seeds} seeds each, the first of the experiment" if budget.seeds > 1 else "one seed each"
     spent = (
         f"Every loss gets {budget.trials} trials per point ({seeds}): first its default, then random points of its "
         f"ranges. {100 * budget.validation:g} % of the training images are held out, and the trial with the best mean "
-        "accuracy on them is chosen; no trial uses the test set. The chosen setting is then trained on all training "
-        "images."
+        f"{headline.title} on them is chosen; no trial uses the test set. The chosen setting is then trained on all "
+        "training images."
     )
     varied = {loss: [f"{name} {axis}" for name, axis in axes.items()] for loss, axes in budget.ranges.items()}
     listed = "; ".join(f"{loss}: {', '.join(axes) or 'no options'}" for loss, axes in varied.items())
     words_of = {"lr": "learning rate"}
     shared = "".join(f"{words_of.get(key, key)} of every loss {axis}; " for key, axis in budget.schedule.items())
     caption = (
-        "test accuracy in percent with 95 % intervals, with default and with tuned settings; Δ: tuned minus default, "
-        "paired by seed. Validation: accuracy of the chosen trial on the held-out images, biased upwards as the best "
-        "of several."
+        f"test {words.measured(headline)} with 95 % intervals, with default and with tuned settings; Δ: tuned minus "
+        f"default, paired by seed. Validation: {headline.title} of the chosen trial on the held-out images, too good "
+        "as it is the best of several."
     )
 
     def write(row: Row) -> dict[str, str]:
@@ -98,13 +102,12 @@ def tuning(results: Results) -> Section:
         setting = ", ".join(part for part in parts if part) + (" (default)" if row["trial"] == 1 else "")
         return {
             "loss": row["loss"],
-            "default": f"{words.number(row['default'])} {words.interval(row['default_low'], row['default_high'])}",
-            "tuned": f"{words.number(row['tuned'])} {words.interval(row['tuned_low'], row['tuned_high'])}",
-            "Δ points [95 % interval]": words.difference(row, unit=False),
+            **{side: _with_interval(row, side, digits) for side in ("default", "tuned")},
+            words.delta_column(headline): words.difference(row, unit=False),
             "n": str(row["n"]),
             "chosen": (setting if decided else "").strip() or words.DASH,
             "trials": ", ".join(ended),
-            "validation": words.number(row["validation"]),
+            "validation": words.number(row["validation"], digits),
         }
 
     def anchors(row: Row) -> list[Anchor]:
@@ -122,6 +125,10 @@ def tuning(results: Results) -> Section:
     return Section("tuning", "Tuning", tuple(blocks))
 
 
+def _with_interval(row: Row, name: str, digits: int) -> str:
+    return f"{words.number(row[name], digits)} {words.interval(row[f'{name}_low'], row[f'{name}_high'], digits)}"
+
+
 def across_datasets(results: Results) -> Section:
     """Mean ranks with Friedman's test and the critical difference; N is the number of datasets."""
     blocks = [block for found in results.rankings for block in _ranked(results, found)]
@@ -137,22 +144,24 @@ def across_datasets(results: Results) -> Section:
 def _ranked(results: Results, found: Ranking) -> list[Block]:
     """One ranking: its table, and the tests in words."""
     baseline, n = results.info.baseline, len(found.table.datasets)
+    headline = results.headline
+    digits = words.digits_of(headline.unit)
     pairs = {pair.a: pair for pair in found.pairs}
     rows = []
     for index in np.argsort(found.test.ranks, kind="stable"):
         loss = found.table.losses[index]
         pair = pairs.get(loss)
         row = {"loss": loss, "mean rank": words.number(found.test.ranks[index])}
-        row |= dict(zip(found.table.datasets, map(words.number, found.table.means[:, index]), strict=True))
+        means = [words.number(mean, digits) for mean in found.table.means[:, index]]
+        row |= dict(zip(found.table.datasets, means, strict=True))
         row[f"p against {baseline} (Wilcoxon, Holm)"] = words.p_value(pair and pair.p_holm)
         row["rank effect"] = words.number(pair and pair.effect)
         rows.append(row)
-    over = ", ".join(SHORT.get(name, name) for name in found.averaged)
+    what, over = words.measured(headline), ", ".join(SHORT.get(name, name) for name in found.averaged)
     caption = (
-        (f"Backbone {found.backbone}: accuracy" if found.backbone else "Accuracy")
-        + f" in percent, averaged over seeds{f' and points (which differ in {over})' if over else ''} within each "
-        f"dataset; ranks over N = {n} datasets, 1 is best. Rank effect: from −1 (always behind the baseline) to 1 "
-        "(always ahead)."
+        (f"Backbone {found.backbone}: {what}" if found.backbone else words.capital(what))
+        + f", averaged over seeds{f' and points (which differ in {over})' if over else ''} within each dataset; ranks "
+        f"over N = {n} datasets, 1 is best. Rank effect: from −1 (always behind the baseline) to 1 (always ahead)."
     )
     caption += " If an experiment was tuned, the tuned losses are ranked." if results.info.tuning else ""
     return [Table.of(rows, left=["loss"], caption=caption), *map(Prose, _rank_tests(found, baseline))]

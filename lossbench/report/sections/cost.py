@@ -1,9 +1,10 @@
-"""Cost of the losses: step times, memory, Pareto fronts."""
+"""Cost of the losses: step times, times to target, memory, Pareto fronts."""
 
 from __future__ import annotations
 
 import math
 
+from lossbench.analysis import target
 from lossbench.analysis.cost import PHASES
 from lossbench.analysis.results import Results
 from lossbench.report import words
@@ -12,9 +13,9 @@ from lossbench.report.sections.rows import Row, anchor, at, compared, finished, 
 
 
 def cost(results: Results) -> Section:
-    """Step-time ratios, memory by cause, Pareto fronts."""
+    """Step-time ratios, times to target, memory by cause, Pareto fronts."""
     times = _step_times(results) or Prose("No step times: the suite has no finished timing cells.")
-    found: list[Block | None] = [times, _memory(results), _front(results)]
+    found: list[Block | None] = [times, _times_to_target(results), _memory(results), _front(results)]
     return Section("cost", "Cost", tuple(block for block in found if block))
 
 
@@ -47,6 +48,38 @@ def _step_times(results: Results) -> Table | None:
     return table(found, rows, caption, left=["experiment", "loss", "verdict"], anchors=anchors)
 
 
+def _times_to_target(results: Results) -> Table | None:
+    baseline = results.info.baseline
+    steps, seconds = (compared(results, metric) for metric in (target.STEPS, target.SECONDS))
+    found = results.times_to_target.to_dict("records")
+    rows = []
+    for row in found:
+        shown = {
+            "target, %": words.number(row["target"]),
+            "steps": words.number(row[target.STEPS], 0),
+            f"steps − {baseline} [95 %]": _against(steps.get(at(row)), row, baseline),
+            "seconds": words.number(row[target.SECONDS], 1),
+            f"seconds − {baseline} [95 %]": _against(seconds.get(at(row)), row, baseline),
+            "censored": f"{row['censored']} of {row['n']}",
+            "verdict (steps)": steps[at(row)]["verdict"] if at(row) in steps else "baseline",
+        }
+        rows.append(_named(row) | shown)
+    if not rows:
+        return None
+    caption = (
+        f"Time to target: steps until the test accuracy first reaches that of {baseline} at the end (mean over its "
+        f"seeds) minus {target.BELOW:g} point, at the steps that were scored. A seed that never reaches it is "
+        "censored: it counts with all its steps, so the mean is restricted to them. Seconds: steps times the median "
+        "time of a step, without scoring."
+    )
+    left = ["experiment", "loss", "verdict (steps)"]
+    return table(found, rows, caption, left=left, anchors=[[anchor(row)] for row in found])
+
+
+def _against(mine: Row | None, row: Row, baseline: str) -> str:
+    return "0" if row["loss"] == baseline else words.difference(mine, unit=False) if mine else words.DASH
+
+
 def _memory(results: Results) -> Table | None:
     found = finished(results).to_dict("records")
     rows = [
@@ -72,6 +105,7 @@ def _memory(results: Results) -> Table | None:
 
 def _front(results: Results) -> Table | None:
     """Which losses and widths are on the Pareto fronts, with their probabilities."""
+    headline = results.headline
     found = [
         row
         for row in results.front.to_dict("records")
@@ -80,7 +114,7 @@ def _front(results: Results) -> Table | None:
     rows = [
         _named(row)
         | {
-            "accuracy, %": words.number(row["accuracy"]),
+            words.column(headline): words.number(row["value"], words.digits_of(headline.unit)),
             "head memory": words.size(row["bytes"]),
             "P(front), memory": words.number(row["front_memory"]),
             "step, ms": words.number(1000 * row["seconds"]),
@@ -92,7 +126,7 @@ def _front(results: Results) -> Table | None:
         return None
     caption = (
         "The Pareto front: P(front) is the share of joint resamples of seeds (and rounds) in which no other choice is "
-        "at least as accurate and as cheap, and better in one of the two. Memory: among all losses and widths of an "
+        "at least as good and as cheap, and better in one of the two. Memory: among all losses and widths of an "
         "experiment; time: among the losses of one timing cell. Head memory: FC layer, class weights and loss state. "
         "P(front) is not a p-value; two equal losses have about ½ each."
     )

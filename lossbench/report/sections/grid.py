@@ -10,7 +10,6 @@ import pandas as pd
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import Along
-from lossbench.plugins.metrics import METRICS
 from lossbench.report import words
 from lossbench.report.blocks import Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment, table
@@ -27,30 +26,31 @@ def axes(results: Results) -> Section:
 
 def _along(results: Results, along: Along) -> Table:
     """One row per value of the axis, in each panel: the baseline and the best other loss."""
-    baseline = results.info.baseline
-    main, deltas = results.main_at, compared(results, "accuracy")
+    baseline, headline = results.info.baseline, results.headline
+    main, deltas = results.main_at, compared(results, headline.name)
+    digits, unit = words.digits_of(headline.unit), words.column(headline).removeprefix(headline.title)
     found, rows, anchors = [], [], []
     for point in dict.fromkeys(point for line in along.lines for point in line.points):
         here = main[point]
         base = here.get(baseline)
-        others = [row for loss, row in here.items() if loss != baseline and words.finite(row["accuracy"])]
-        best = max(others, key=lambda row: row["accuracy"], default=None)
+        others = [row for loss, row in here.items() if loss != baseline and words.finite(row["value"])]
+        best = max(others, key=lambda row: headline.sign * row["value"], default=None)
         mine = None if best is None else deltas.get(at(best))
         first = next(iter(here.values()))
         found.append(first)
         rows.append(
             {
                 **({"FC layer": words.size(first["bytes_fc"])} if along.axis == "width" else {}),
-                f"{baseline}, %": words.number(base["accuracy"]) if base else words.DASH,
-                "95 % interval": words.interval(base["low"], base["high"]) if base else words.DASH,
+                f"{baseline}{unit}": words.number(base["value"], digits) if base else words.DASH,
+                "95 % interval": words.interval(base["low"], base["high"], digits) if base else words.DASH,
                 "best other loss": words.DASH if best is None else str(best["loss"]),
-                "its accuracy, %": words.DASH if best is None else words.number(best["accuracy"]),
-                "Δ points [95 %]": words.difference(mine, unit=False) if mine else words.DASH,
+                f"its {words.column(headline)}": words.DASH if best is None else words.number(best["value"], digits),
+                words.delta_column(headline, "95 %"): words.difference(mine, unit=False) if mine else words.DASH,
                 "verdict": mine["verdict"] if mine else words.DASH,
             }
         )
         anchors.append([anchor(row) for row in (best, base) if row])
-    caption = f"accuracy along {along.axis}. The best loss is chosen by its mean, so its Δ is biased upwards."
+    caption = f"{headline.title} along {along.axis}. The best loss is chosen by its mean, so its Δ is biased upwards."
     left = ["best other loss", "verdict"]
     return table(found, rows, caption, left=left, anchors=anchors, experiment=along.experiment)
 
@@ -108,7 +108,7 @@ def _counted(results: Results, frame: pd.DataFrame, names: Sequence[str]) -> lis
 
 def _of_task(results: Results, task: str, names: Sequence[str], caption: Callable[[pd.DataFrame], str]) -> list[Block]:
     """Metrics of a task and their differences from the baseline, one row per loss and point that has them."""
-    titles = {name: METRICS[name].title for name in names}
+    titles = {name: results.metrics[name].title for name in names if name in results.metrics}
     found = {metric: compared(results, metric) for metric in titles}
 
     def write(row: Row) -> dict[str, str]:
@@ -121,7 +121,7 @@ def _of_task(results: Results, task: str, names: Sequence[str], caption: Callabl
         return shown
 
     main = results.main
-    if not len(main) or main[list(names)].isna().all(axis=None):
+    if not len(main) or main[list(titles)].isna().all(axis=None):
         return []
     return per_experiment(main[main["task"] == task], write, caption, left=["loss"])
 

@@ -18,12 +18,13 @@ MOST_NAMED = 5  # damaged entries of one kind; report.json names all
 def findings(results: Results) -> Section:
     """At most three sentences: the counts, the largest gain, the largest drop."""
     frame = results.comparisons
-    frame = frame[(frame["metric"] == "accuracy") & frame["low"].notna()]
+    headline = results.headline
+    frame = frame[(frame["metric"] == headline.name) & frame["low"].notna()]
     if frame.empty:
         nothing = Prose("There are not yet enough finished cells to compare any loss with the baseline.")
         return Section("findings", "What we found", (nothing,))
     counts = ", ".join(f"{count} {word}" for word, count in frame["verdict"].value_counts().items())
-    text = f"Of {len(frame)} comparisons of accuracy with {results.info.baseline}: {counts}"
+    text = f"Of {len(frame)} comparisons of {headline.title} with {results.info.baseline}: {counts}"
     datasets = ", ".join(dict.fromkeys(label.partition("[")[0] for label in frame["dataset"]))
     text += f" (level {stats.LEVEL}, Holm-adjusted within each experiment; {datasets})"
     if len(results.claims):
@@ -31,7 +32,7 @@ def findings(results: Results) -> Section:
         verdicts = ", ".join(f"{count} {word}" for word, count in counted.most_common())
         text += f"; of {len(results.claims)} claims: {verdicts}"
     blocks = [Prose(f"{text}.")]
-    for kind, sign in (("gain", 1), ("drop", -1)):
+    for kind, sign in (("gain", headline.sign), ("drop", -headline.sign)):
         if (row := _extreme(frame, sign)) is not None:
             blocks.append(Prose(f"The largest {kind}: {words.comparison(row, results.place(row['point']))}"))
     return Section("findings", "What we found", tuple(blocks))
@@ -67,7 +68,7 @@ def validity(results: Results) -> Section:
 
 def _power(results: Results) -> list[str]:
     """The smallest difference that is detected with 80 % power."""
-    frame = results.comparisons[results.comparisons["metric"] == "accuracy"]
+    frame = results.comparisons[results.comparisons["metric"] == results.headline.name]
     if frame.empty:
         return []
     seeds = int(frame["n"].min())
@@ -80,7 +81,7 @@ def _power(results: Results) -> list[str]:
         f"With {seeds} paired seeds and up to {family} comparisons per experiment, differences of {effect:.2f} "
         "standard deviations of the paired differences are detected with 80 % power; smaller ones are mostly "
         "undecided. Intervals are 95 % t intervals of the paired differences; a difference whose 90 % interval "
-        f"lies within ±{results.info.margin:g} points counts as equivalent."
+        f"lies within {words.within(results.info.margin, results.headline.unit)} counts as equivalent."
     ]
 
 

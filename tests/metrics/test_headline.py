@@ -1,0 +1,112 @@
+"""The headline metric decides what verdicts, margins, ranks, Pareto fronts and tuning are about."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import SMALL
+from kit.synthetic import Truth, analysed
+
+from lossbench import stats
+from lossbench.core.errors import SuiteError
+from lossbench.plan.cells import plan
+from lossbench.report.sections.accuracy import comparisons
+from lossbench.report.sections.overview import findings
+from lossbench.suite.settings import scored, tuned_experiments
+
+# Angles are in degrees, and lower is better; the accuracies say the opposite.
+ANGLE = 'headline = "angle"\nmargin = 2.0\n' + SMALL.replace("seeds = 2", "seeds = 6").replace(
+    '"w_softmax"]', '"w_softmax", "arcface"]'
+)
+ANGLES = {"softmax": 30.0, "w_softmax": 20.0, "arcface": 30.1}
+
+
+def truth(cell):
+    noise = float(np.random.default_rng([cell.seed, list(ANGLES).index(cell.loss.name)]).normal(0, 0.3))
+    return Truth(accuracy=90 - (cell.loss.name == "w_softmax"), angle=ANGLES[cell.loss.name] + noise)
+
+
+@pytest.fixture(scope="module")
+def results(read_suite):
+    return analysed(read_suite(ANGLE), truth)
+
+
+def test_verdicts_and_the_margin_are_those_of_the_headline(results):
+    frame = results.comparisons[results.comparisons["metric"] == "angle"].set_index("loss")
+    values = {loss: list(results.measured.at("angle", results.points[0], loss).values()) for loss in ANGLES}
+    assert frame.loc["w_softmax", "verdict"] == "different" and frame.loc["w_softmax", "wins"] == 6  # seeds it is lower
+    assert frame.loc["arcface", "verdict"] == "equivalent"
+    assert frame.loc["arcface", "tost_p"] == stats.tost(values["arcface"], values["softmax"], 2.0)
+    rope = stats.rope(values["arcface"], values["softmax"], 2.0)
+    assert frame.loc["arcface", "p_equivalent"] == pytest.approx(rope.equivalent)
+    others = results.comparisons[results.comparisons["metric"] != "angle"]
+    assert others["wins"].isna().all() and others["tost_p"].isna().all()
+
+
+def test_the_main_table_and_the_front_are_those_of_the_headline(results):
+    main = results.main.set_index("loss")
+    for loss, row in main.iterrows():
+        values = list(results.measured.at("angle", results.points[0], str(loss)).values())
+        mean, low, high = stats.mean_interval(values)
+        assert (row["value"], row["low"], row["high"]) == pytest.approx((mean, low, high))
+        assert row["accuracy"] == pytest.approx(90 - (loss == "w_softmax"), abs=0.01) and np.isnan(row["test_se"])
+    assert main["ties"]["softmax"] == main["ties"]["arcface"] != main["ties"]["w_softmax"]
+    front = results.front.set_index("loss")["front_memory"]
+    assert front["w_softmax"] == pytest.approx(1) and front["softmax"] == pytest.approx(0)  # equal memory, lower angle
+
+
+def test_the_report_names_it_with_its_unit_and_its_direction(results):
+    (table,) = comparisons(results).blocks
+    assert {"angle, degrees", "Δ degrees [95 % interval]"} <= set(table.columns)
+    texts = [block.text for block in findings(results).blocks]
+    assert texts[0].startswith("Of 2 comparisons of angle with softmax")
+    assert texts[1].startswith("The largest gain: w_softmax") and texts[2].startswith("The largest drop: arcface")
+
+
+def test_ranks_give_the_first_place_to_the_best(read_suite):
+    _, experiment = ANGLE.split("[[experiment]]")
+    other = experiment.replace('name = "digits"', 'name = "glyphs"').replace('dataset = "digits"', 'dataset = "glyphs"')
+    found = analysed(read_suite(f"{ANGLE}[[experiment]]{other}"), truth).ranking
+    assert found.table.losses[int(found.test.ranks.argmin())] == "w_softmax"
+    assert found.table.means.min() == pytest.approx(20, abs=0.5)
+
+
+def test_trials_are_chosen_by_it(read_suite):
+    suite = read_suite(ANGLE + "\n[tune]\ntrials = 3\nlr = [0.001, 0.1]\n")
+    cells = plan(suite)
+    records = {
+        cell.key: {
+            **{"status": "done", "accuracy": 10.0 * cell.trial, "angles": {}, "geometry": {}, "verification": {}},
+            **{"metrics": {"angle": 40 - 10 * (cell.trial == 2)}, "measured": {"angle": "lossbench"}},
+        }
+        for cell in cells
+        if cell.trial
+    }
+    scores = scored(cells, records, suite.info.headline_metric)
+    (tuned,) = tuned_experiments(suite.experiments, cells, scores)
+    trials = suite.experiments[0].trials.settings
+    assert all(setting == trials[label][1] for (_, label), setting in tuned.settings.items()) and tuned.settings
+    stale = {key: {**record, "measured": {"angle": "other code"}} for key, record in records.items()}
+    assert scored(cells, stale, suite.info.headline_metric) == {}  # they have yet to be measured
+
+
+def test_a_claim_without_a_metric_is_about_it(read_suite):
+    claim = '[[claim]]\ntext = "x"\nexperiment = "digits"\nbetter = "w_softmax"\nthan = "softmax"\n'
+    found = analysed(read_suite(ANGLE + claim), truth).claims
+    assert found[["metric", "verdict", "unit"]].values.tolist() == [["angle", "supported", "degrees"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('headline = "angle"\n' + SMALL, ["headline", "needs the key 'margin': how many degrees of 'angle'"]),
+        ('headline = "angle"\nmargin = 200.0\n' + SMALL, ["margin", "at most 180 degrees"]),
+        ('headline = "step_seconds"\nmargin = 1.0\n' + SMALL, ["headline", "no record has a value of 'step_seconds'"]),
+        ('headline = "auc"\n' + SMALL, ["headline", "'digits' is not a verification, which measures 'auc'"]),
+        ('headline = "accuarcy"\n' + SMALL, ["headline", "did you mean 'accuracy'"]),
+    ],
+)
+def test_a_headline_that_cannot_be_one_is_refused(text, expected, read_suite):
+    with pytest.raises(SuiteError) as refused:
+        read_suite(text)
+    assert all(part in str(refused.value) for part in expected), str(refused.value)
