@@ -10,10 +10,11 @@ import pandas as pd
 from lossbench import stats
 from lossbench.analysis.measured import time_contrast
 from lossbench.analysis.records import RunData
+from lossbench.core.point import AXES
 
 COMPARISON_COLUMNS = [
     *("point", "experiment", "metric", "loss", "baseline", "n", "delta", "low", "high", "p", "p_holm", "dz", "tost_p"),
-    *("verdict", "seeds_needed", "unit", "dataset", "backbone", "classes", "width", "correlation"),
+    *("verdict", "seeds_needed", "unit", *AXES, "correlation"),
     *("wins", "ties", "p_equivalent", "p_flip"),  # of the headline metric
     *("censored", "censored_baseline"),  # of times to target: the paired seeds that did not reach it
 ]

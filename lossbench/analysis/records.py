@@ -18,7 +18,7 @@ from lossbench.analysis.measured import Measured
 from lossbench.core.errors import StoreError
 from lossbench.core.metric import Metric
 from lossbench.core.model import Cell, SuiteInfo
-from lossbench.core.point import Point
+from lossbench.core.point import Point, varied
 from lossbench.store.records import Plan, Store, tabulated
 from lossbench.suite.claims import default_applies
 
@@ -120,6 +120,21 @@ class RunData:
     def points(self) -> list[Point]:
         """The points that have finished accuracy cells, in the order of the plan."""
         return [point for point, _ in points(self.trained)]
+
+    @cached_property
+    def axes(self) -> list[str]:
+        """The axes that distinguish the planned points of the suite."""
+        return varied(cell.point for cell in self.cells)
+
+    def at(self, point: Point) -> str:
+        """A point after the name of a loss: ` at digits, lr = 0.1`, the axes that vary in the suite."""
+        told = point.told(self.axes)
+        return f" at {told}" if told else ""
+
+    def place(self, point: Point) -> str:
+        """An experiment, and in brackets a point of it: the axes that vary in the suite."""
+        told = point.told(self.axes)
+        return f"{point['experiment']} ({told})" if told else str(point["experiment"])
 
     @cached_property
     def timed(self) -> list[TimingCell]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import pandas as pd
 
@@ -24,6 +25,7 @@ from lossbench.analysis import (
     warnings,
 )
 from lossbench.analysis.records import RunData
+from lossbench.core.point import Point
 from lossbench.store.records import Plan
 
 
@@ -33,6 +35,15 @@ class Results(RunData):
     @cached_property
     def main(self) -> pd.DataFrame:
         return accuracy.main(self)
+
+    @cached_property
+    def main_at(self) -> dict[Point, dict[str, dict[str, Any]]]:
+        """The rows of `main` that have a finished seed, by point and loss."""
+        found: dict[Point, dict[str, dict[str, Any]]] = {}
+        for row in self.main.to_dict("records"):
+            if row["n"]:
+                found.setdefault(row["point"], {})[row["loss"]] = row
+        return found
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
@@ -51,8 +62,8 @@ class Results(RunData):
         return tuning.tuned(self)
 
     @cached_property
-    def ranking(self) -> ranks.Ranking | None:
-        return ranks.ranked(self)
+    def rankings(self) -> list[ranks.Ranking]:
+        return ranks.rankings(self)
 
     @cached_property
     def phases(self) -> pd.DataFrame:

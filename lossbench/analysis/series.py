@@ -1,9 +1,9 @@
-"""Data that only figures show: small frames, one function each, and the labels of points in figures."""
+"""Data that only figures show: small frames, one function each, the lines along axes, and points as text."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,36 +14,121 @@ from numpy.typing import NDArray
 from lossbench import stats
 from lossbench.analysis.results import Results
 from lossbench.core import plain
-from lossbench.core.point import Point
+from lossbench.core.geometry import minimum_width
+from lossbench.core.labels import parse_label
+from lossbench.core.point import Point, is_number, varied
 from lossbench.core.point import told as axis_told
 
-CURVE_COLUMNS = ["loss", "series", "step", "n", "mean", "low", "high"]
+LABELS = ("dataset", "backbone")  # the axes whose values are labels
+EVERYWHERE: Mapping[str, Any] = {}
+CURVE_COLUMNS = ["point", "loss", "series", "step", "n", "mean", "low", "high"]
 PAIR_COLUMNS = ["a", "b", "n", "delta", "low", "high", "p", "p_holm", "verdict", "points"]
 
 
+@dataclass(frozen=True)
+class Line:
+    """Points that differ in one axis alone, by its value; `rest` is what they share."""
+
+    rest: Point
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Along:
+    """A numeric axis of an experiment, and the lines along it that have at least two values."""
+
+    experiment: str
+    axis: str
+    lines: tuple[Line, ...]
+
+    @property
+    def values(self) -> list[Any]:
+        return sorted({point[self.axis] for line in self.lines for point in line.points})
+
+
+def followed(results: Results, experiment: str) -> list[Along]:
+    """The numeric axes along which an experiment has finished points."""
+    points = [point for point in results.points if point["experiment"] == experiment]
+    names = [name for name in varied(points) if all(is_number(point.get(name, 0)) for point in points)]
+    found = [Along(experiment, name, tuple(_lines(points, name))) for name in names]
+    return [along for along in found if along.lines]
+
+
+def _lines(points: Sequence[Point], axis: str) -> Iterator[Line]:
+    """The lines along an axis. Along the classes, minimum widths form a line too, though they differ."""
+    found: dict[Point, list[Point]] = {}
+    for point in (point for point in points if axis in point):
+        found.setdefault(point.without(axis), []).append(point)
+        if axis == "classes" and point["width"] == minimum_width(point["classes"]):
+            rest = Point({**point.without(axis), "width": "M = C − 1"})
+            found.setdefault(rest, []).append(point)
+    for rest, mine in found.items():
+        if len(mine) > 1:
+            yield Line(rest, tuple(sorted(mine, key=lambda point: point[axis])))
+
+
 def at_one_point(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the point that represents an experiment in a figure: most classes, then widest."""
+    """The rows of the point that represents others in a figure: that with the largest value of each numeric axis."""
     if frame.empty:
         return frame
-    first = frame.sort_values(["classes", "width"], ascending=False, kind="stable").iloc[0]
-    return frame[frame["point"] == first["point"]]
+    first = max(dict.fromkeys(frame["point"]), key=lambda point: [v for v in point.values() if is_number(v)])
+    return frame[[point is first or point == first for point in frame["point"]]]
+
+
+def lying(frame: pd.DataFrame, experiment: str, at: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows of an experiment whose points have these values."""
+    mine = frame[frame["experiment"] == experiment]
+    if not at or mine.empty:
+        return mine
+    return mine[[all(point[name] == value for name, value in at.items()) for point in mine["point"]]]
 
 
 def where(point: Point) -> str:
-    """A point as text; the backbone only where others may stand beside it."""
-    return plain.line(point.told(name for name in point if name not in ("experiment", "backbone")))
-
-
-def varied(group: pd.DataFrame) -> list[str]:
-    """The axes that distinguish the points of a frame."""
-    points = list(dict.fromkeys(group["point"]))
-    names = dict.fromkeys(name for point in points for name in point if name != "experiment")
-    return [name for name in names if len({point.get(name) for point in points}) > 1]
+    """A point as text."""
+    return plain.line(point.told())
 
 
 def told(point: Point, names: Sequence[str]) -> list[str]:
     """These axes of a point as text."""
     return [axis_told(name, point[name]) for name in names if name in point]
+
+
+def parts(points: Sequence[Point]) -> list[list[str]]:
+    """For each point the axes that distinguish it from the others, as short texts: labels are cut to what differs."""
+    names = varied(points)
+    brief: dict[str, dict[str, str]] = {}
+    for name in names:
+        values = dict.fromkeys(point[name] for point in points if name in point)
+        if name in LABELS and all(isinstance(value, str) for value in values):
+            brief[name] = distinct(list(values))
+    return [
+        [brief[name][point[name]] if name in brief else axis_told(name, point[name]) for name in names if name in point]
+        for point in points
+    ]
+
+
+def distinct(labels: Sequence[str]) -> dict[str, str]:
+    """Labels as short as they stay distinct: `cnn[channels=4,depths=(1)]` is `channels=4` beside `channels=6`."""
+    try:
+        parsed = {label: parse_label(label) for label in labels}
+    except ValueError:
+        return {label: label for label in labels}
+    options = {key for _, given in parsed.values() for key in given}
+    differing = [key for key in options if len({str(given.get(key)) for _, given in parsed.values()}) > 1]
+    names = {label: name for label, (name, _) in parsed.items()}
+    if len(set(names.values())) == len(labels):
+        return names
+    same = len(set(names.values())) == 1
+    found = {}
+    for label, name in names.items():
+        kept = ",".join(part for part in _options(label) if part.partition("=")[0] in differing)
+        found[label] = kept if same and kept else f"{name}[{kept}]" if kept else name
+    return found
+
+
+def _options(label: str) -> list[str]:
+    """The options of a label as they are written there."""
+    return label.partition("[")[2].removesuffix("]").split(",")
 
 
 def order(results: Results, present: Sequence[str] | pd.Series[Any]) -> list[str]:
@@ -52,56 +137,57 @@ def order(results: Results, present: Sequence[str] | pd.Series[Any]) -> list[str
     return [label for label in results.labels if label in found]
 
 
-def pairs(results: Results, experiment: str) -> pd.DataFrame:
+def pairs(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
     """Every pair of losses (a − b), paired by seed; means over the points that have both. Holm over all pairs."""
     metric, margin = results.headline.name, results.info.margin
     by_loss: dict[str, list[Point]] = {}
     for point, loss in results.measured.values[metric]:
-        if point["experiment"] == experiment:
+        if point["experiment"] == experiment and all(point[name] == value for name, value in at.items()):
             by_loss.setdefault(loss, []).append(point)
     rows = []
     for a, b in itertools.combinations(order(results, list(by_loss)), 2):
-        shared = [point for point in by_loss[a] if point in by_loss[b]]
+        both = set(by_loss[b])
+        shared = [point for point in by_loss[a] if point in both]
         found = results.measured.contrast(metric, shared, a, b, margin)
         if found.n:
-            rows.append({"a": a, "b": b, **found._asdict(), "points": len(shared)})
+            rows.append({"a": a, "b": b, **found._asdict(), "points": shared})
     for row, p in zip(rows, stats.holm([row["p"] for row in rows]), strict=True):
         row["p_holm"], row["verdict"] = p, stats.verdict(p, row["tost_p"])
     return pd.DataFrame(rows, columns=PAIR_COLUMNS)
 
 
-def curves(results: Results, experiment: str) -> pd.DataFrame:
+def curves(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
     """Learning curves at one point: mean and interval over seeds by loss, series (loss, accuracy) and step."""
-    frame = results.trained[results.trained["experiment"] == experiment]
-    values: dict[tuple[str, str, int], list[float]] = {}
-    for row in at_one_point(frame).to_dict("records"):
-        for point in row["curve"]:
+    values: dict[tuple[Point, str, str, int], list[float]] = {}
+    for row in at_one_point(lying(results.trained, experiment, at)).to_dict("records"):
+        for step in row["curve"]:
             for series, name, scale in (("loss", "loss", 1.0), ("accuracy", "correct", 100 / (row["total"] or 1))):
-                if point.get(name) is not None:
-                    values.setdefault((row["label"], series, point["step"]), []).append(scale * point[name])
+                if step.get(name) is not None:
+                    key = row["point"], row["label"], series, step["step"]
+                    values.setdefault(key, []).append(scale * step[name])
     rows = [(*key, len(found), *stats.mean_interval(found)) for key, found in values.items()]
     return pd.DataFrame(rows, columns=CURVE_COLUMNS)
 
 
-def first_timed(frame: pd.DataFrame, experiment: str) -> pd.DataFrame:
-    """The rows of the first timing cell of an experiment."""
-    mine = frame[frame["experiment"] == experiment]
+def timed(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
+    """The phases at the first timed point."""
+    mine = lying(results.phases, experiment, at)
     return mine[mine["point"] == mine["point"].iloc[0]] if len(mine) else mine
 
 
-def front(results: Results, experiment: str) -> pd.DataFrame:
+def front(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
     """The headline metric against step time at the first timed point, as the tables state them: point, loss, n, rounds,
     value, low, high, ratio, ratio_low, ratio_high, chance; and best: no other loss is as good and as fast.
     """
-    at = ["point", "loss"]
-    rounds = first_timed(results.phases, experiment)[[*at, "rounds"]]
-    frame = results.front.rename(columns={"front_time": "chance"}).merge(rounds, on=at)
+    keys = ["point", "loss"]
+    rounds = timed(results, experiment, at)[[*keys, "rounds"]]
+    frame = results.front.rename(columns={"front_time": "chance"}).merge(rounds, on=keys)
     if results.info.baseline not in set(rounds["loss"]) or frame.empty:
         return frame.iloc[:0]
-    frame = frame.merge(results.main[[*at, "n", "low", "high"]], on=at)
+    frame = frame.merge(results.main[[*keys, "n", "low", "high"]], on=keys)
     times = results.comparisons[results.comparisons["metric"] == "step_seconds"]
     ratios = {"delta": "ratio", "low": "ratio_low", "high": "ratio_high"}
-    frame = frame.merge(times[[*at, *ratios]].rename(columns=ratios), on=at, how="left")
+    frame = frame.merge(times[[*keys, *ratios]].rename(columns=ratios), on=keys, how="left")
     # The baseline has no comparison: its ratio to itself is 1.
     frame[[*ratios.values()]] = 1 + frame[[*ratios.values()]].fillna(0.0) / 100
     return frame.assign(best=stats.pareto_front(results.headline.sign * frame["value"], frame["ratio"]))
@@ -111,25 +197,23 @@ def front(results: Results, experiment: str) -> pd.DataFrame:
 class Plane:
     """Test features of a network of width 2, and the directions of its class weights."""
 
+    point: Point
     loss: str
     seed: int
-    points: NDArray[np.float64]  # N×2
+    features: NDArray[np.float64]  # N×2
     labels: NDArray[np.int64]
     weights: NDArray[np.float64]  # C×2
     accuracy: float
 
 
-def planes(results: Results, experiment: str) -> list[Plane]:
+def planes(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> list[Plane]:
     """The feature plane of every loss at width 2, for its first seed; empty if no record kept one."""
-    frame = results.trained
-    frame = frame[(frame["experiment"] == experiment) & (frame["width"] == 2) & frame["features"].notna()]
-    frame = at_one_point(frame)
+    frame = lying(results.trained, experiment, at)
+    frame = at_one_point(frame[(frame["width"] == 2) & frame["features"].notna()])
     found = []
     for label in order(results, frame["label"]):
         row = frame[frame["label"] == label].sort_values("seed").iloc[0]
-        kept = row["features"]
-        points, weights = (np.asarray(kept[name], float).reshape(-1, 2) for name in ("points", "weights"))
-        found.append(
-            Plane(label, int(row["seed"]), points, np.asarray(kept["labels"], int), weights, float(row["accuracy"]))
-        )
+        kept, labels = row["features"], np.asarray(row["features"]["labels"], int)
+        features, weights = (np.asarray(kept[name], float).reshape(-1, 2) for name in ("points", "weights"))
+        found.append(Plane(row["point"], label, int(row["seed"]), features, labels, weights, float(row["accuracy"])))
     return found

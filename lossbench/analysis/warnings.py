@@ -95,7 +95,7 @@ def unpaired(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     frame = _headline(data, comparisons)
     for row in frame[frame["n"] == 0].to_dict("records"):
         if all(_seeds(data, row)):
-            text = f"{row['loss']} and {row['baseline']} share no seed at M = {row['width']}: not compared."
+            text = f"{row['loss']} and {row['baseline']} share no seed{data.at(row['point'])}: not compared."
             yield Caution("unpaired comparison", row["experiment"], text)
     for experiment, group in frame.groupby("experiment", sort=False):
         middle = group["correlation"].median()
@@ -115,7 +115,7 @@ def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]
             mine, base = map(set, _seeds(data, row))
             if mine != base:
                 shared = len(mine & base)
-                odd.append(f"{row['loss']} at M = {row['width']} ({len(mine)} and {len(base)}, {shared} shared)")
+                odd.append(f"{row['loss']}{data.at(row['point'])} ({len(mine)} and {len(base)}, {shared} shared)")
         if odd:
             more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
             text = (
@@ -206,7 +206,7 @@ def test_set_noise(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution
             both, scale, unit = stats.two_way(a, b), 100 if bitwise else 1, f" {data.headline.unit}".rstrip()
             interval = f"[{scale * both.low:+.{digits}f}, {scale * both.high:+.{digits}f}]"
             text = (
-                f"{row['loss']} at M = {row['width']} is {row['verdict']} over seeds, but "
+                f"{row['loss']}{data.at(point)} is {row['verdict']} over seeds, but "
                 f"{row['delta']:+.{digits}f}{unit} are within the noise of {a.shape[1]:,} test examples; over seeds "
                 f"and examples together the interval is {interval}."
             )
@@ -228,7 +228,7 @@ def disturbed_times(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
     """Timing rounds in which other processes used the same cores."""
     for point, _rounds, notes in data.timed:
         if count := notes.get("disturbed", 0):
-            text = f"{count} rounds of the timing cell at M = {point['width']} shared their cores with other processes."
+            text = f"{count} rounds of the timing cell{data.at(point)} shared their cores with other processes."
             yield Caution("disturbed timing", point["experiment"], text)
 
 

@@ -66,7 +66,7 @@ def compare(before: str, after: str, fail_on: str | None) -> int:
     for row in failing.to_dict("records"):
         screen.echo(
             f"{row['change'] if row['change'] != 'none' else row['verdict']}: {row['experiment']}  {row['loss']}"
-            f"  {row['metric']}  M={row['width']} C={row['classes']}",
+            f"  {row['metric']}  {row['point'].told()}",
             err=True,
         )
     return UNFINISHED if len(failing) else DONE

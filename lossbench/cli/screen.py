@@ -79,6 +79,7 @@ STYLES = {
 def show_plan(job: Job, out: str | None) -> list[Cell]:
     """Print the grid of every experiment, what is done and what warm starts save; return the remaining cells."""
     from lossbench.core.model import SCORED
+    from lossbench.core.point import SHORT
     from lossbench.plan.cells import training_steps
     from lossbench.store.records import Store
     from lossbench.store.stale import outdated
@@ -93,7 +94,8 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     kinds = {"cells": "train", "warm starts": "warm", "timing": "timing"}
     if any(cell.kind == "trial" for cell in job.cells):
         kinds["trials"] = "trial"
-    columns = ["experiment", "dataset", "backbone", "widths", "swept", "losses", "seeds", *kinds, "done"]
+    axes = dict.fromkeys(name for cell in job.chosen for name in cell.axes)
+    columns = ["experiment", *(SHORT.get(name, name) for name in axes), "losses", "seeds", *kinds, "done"]
     rows = []
     for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
         mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
@@ -101,20 +103,11 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
             continue
         trained = [cell for cell in mine if cell.kind == "train"]
         points = dict.fromkeys(cell.point for cell in mine)
-        classes = _listed(points, "classes")
-        row = [experiment, _listed(points, "dataset") + (f", C = {classes}" if "," in classes else "")]
-        row.append(_listed(points, "backbone"))
-        row.append(", ".join(map(str, dict.fromkeys(cell.width for cell in mine))))
+        row = [experiment, *(_listed(points, name) for name in axes)]
         counts = [len({cell.loss.label for cell in trained}), len({cell.seed for cell in trained})]
         counts += [sum(cell.kind == kind for cell in mine) for kind in kinds.values()]
-        swept = "; ".join(
-            f"{name} {_listed(points, name)}" for name in dict.fromkeys(n for p in points for n in p.extra)
-        )
-        rows.append([*row, swept, *map(str, counts), str(sum(cell.key in records for cell in mine))])
-    if not any(row[4] for row in rows):
-        columns.remove("swept")
-        rows = [[*row[:4], *row[5:]] for row in rows]
-    console().print(table_of(columns, rows, left=[*columns[:3], "swept"], title=info.title))
+        rows.append([*row, *map(str, counts), str(sum(cell.key in records for cell in mine))])
+    console().print(table_of(columns, rows, left=["experiment", *axes], title=info.title))
     found = outdated(job.chosen, records, info.metrics)
     again = {cell.key for cell in found.train}
     todo = [cell for cell in job.chosen if cell.key not in records or cell.key in again]
@@ -179,19 +172,21 @@ def show_report(report: Report) -> None:
 
 def show_comparison(found: Comparison) -> None:
     """The difference between two runs: one row per loss, point and metric."""
+    from lossbench.core.point import SHORT, varied
     from lossbench.report import words
 
     several = found.frame["metric"].nunique() > 1
+    axes = varied(found.frame["point"])
     rows = []
     for row in found.frame.to_dict("records"):
-        shown = [row["experiment"], row["loss"], str(row["classes"]), str(row["width"])]
+        shown = [row["experiment"], row["loss"], *(words.axis(row["point"], name) for name in axes)]
         shown += [row["metric"]] if several else []
         shown += [words.number(row["before"]), words.number(row["after"]), words.difference(row, unit=False)]
         shown += [str(row["n"]), words.p_value(row["p_holm"]), f"{row['failed_before']} → {row['failed_after']}"]
         rows.append([*shown, row["verdict"], row["change"], words.whole(row["seeds_needed"])])
-    columns = ["experiment", "loss", "C", "M", *(["score"] if several else []), "before", "after", "Δ [95 %]", "n"]
-    columns += ["p (Holm)", "failed", "verdict", "change", "seeds needed"]
-    left = ["experiment", "loss", "score", "verdict", "change"]
+    columns = ["experiment", "loss", *(SHORT.get(name, name) for name in axes), *(["score"] if several else [])]
+    columns += ["before", "after", "Δ [95 %]", "n", "p (Holm)", "failed", "verdict", "change", "seeds needed"]
+    left = ["experiment", "loss", "dataset", "backbone", "score", "verdict", "change"]
     console().print(table_of(columns, rows, left=left, title="after minus before, paired by seed"))
     for side, places in (("before", found.only_before), ("after", found.only_after)):
         for place in places:

@@ -22,6 +22,13 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
+def without(text: str, option: str) -> str:
+    """A label without one of its options: `digits[classes=5,train=100]` → `digits[train=100]`."""
+    name, bracket, inside = text.partition("[")
+    kept = ",".join(part for part in inside.removesuffix("]").split(",") if part.partition("=")[0] != option)
+    return f"{name}[{kept}]" if bracket and kept else name
+
+
 def axis_value(value: Any) -> Any:
     """The value of an option or key on an axis: a number or a text; lists and tables as labels write them."""
     if isinstance(value, dict):

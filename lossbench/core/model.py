@@ -18,6 +18,7 @@ from lossbench.core import plain
 from lossbench.core.errors import bounded
 from lossbench.core.format import Claim, PublishedText, Schedule, Task, Timing
 from lossbench.core.geometry import minimum_width
+from lossbench.core.labels import without
 from lossbench.core.metric import Metric
 from lossbench.core.point import COLUMNS, Point, shown
 from lossbench.core.values import frozen
@@ -324,8 +325,8 @@ class Cell:
     key: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        if not self.axes:  # older plans and records
-            axes = {"dataset": self.dataset.label, "backbone": self.backbone.label}
+        if not self.axes:  # older plans and records, whose datasets were labelled with the number of classes
+            axes = {"dataset": without(self.dataset.label, "classes"), "backbone": self.backbone.label}
             object.__setattr__(self, "axes", {**axes, "classes": self.classes, "width": self.width})
         if not self.key:
             object.__setattr__(self, "key", self.computed_key())

@@ -71,6 +71,23 @@ class Point(Mapping[str, Any]):
         return ", ".join(told(name, self[name]) for name in chosen if name in self)
 
 
+def varied(points: Iterable[Point]) -> list[str]:
+    """The axes that distinguish these points: those with several values, or that only some of the points have."""
+    found: dict[str, set[Any]] = {}
+    distinct = dict.fromkeys(points)
+    for point in distinct:
+        for name in point:
+            found.setdefault(name, set())
+    for name, values in found.items():
+        values.update(point.get(name) for point in distinct)
+    return [name for name, values in found.items() if name != "experiment" and len(values) > 1]
+
+
+def is_number(value: Any) -> bool:
+    """Whether a figure can have an axis with this value; True and False are choices, not numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def matches(value: Any, wanted: Any) -> bool:
     """Whether the value of an axis is the wanted one; a label also matches its bare name."""
     if isinstance(value, str) and isinstance(wanted, str):

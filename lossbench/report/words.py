@@ -8,7 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from lossbench.core.geometry import minimum_width
 from lossbench.core.metric import Metric
+from lossbench.core.point import Point, shown
 
 DASH = "–"
 
@@ -45,8 +47,12 @@ def span(counts: Sequence[int]) -> str:
     return "–".join(f"{count:,}" for count in sorted({min(counts), max(counts)})) if counts else DASH
 
 
-def width(row: Mapping[str, Any]) -> str:
-    return f"{row['width']} (min)" if row["width"] == row["minimum"] else str(row["width"])
+def axis(point: Point, name: str) -> str:
+    """The value of an axis in a table; a point need not have every axis."""
+    if name not in point:
+        return DASH
+    least = name == "width" and point["width"] == minimum_width(point["classes"])
+    return shown(point[name]) + (" (min)" if least else "")
 
 
 def size(value: Any) -> str:
@@ -109,8 +115,7 @@ def ratio(row: Mapping[str, Any]) -> str:
     return f"{delta:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def comparison(row: Mapping[str, Any]) -> str:
-    """One comparison as a sentence."""
-    where = f"experiment {row['experiment']} ({row['dataset']}, M = {row['width']})"
+def comparison(row: Mapping[str, Any], place: str) -> str:
+    """One comparison as a sentence; `place` names its point."""
     change = f"{difference(row)}, {row['n']} seeds: {row['verdict']}"
-    return f"{row['loss']} minus {row['baseline']} in {where} is {change}."
+    return f"{row['loss']} minus {row['baseline']} in experiment {place} is {change}."

@@ -69,6 +69,31 @@ def ranked(read_suite):
     return replace(found, records=frame.assign(point=points, dataset=[point["dataset"] for point in points]))
 
 
+GRID = """
+name = "small"
+margin = 0.5
+[[experiment]]
+name = "digits"
+dataset = [{ name = "digits", train = [200, 400] }, "glyphs[train=300]"]
+backbone = ["cnn[channels=4,depths=(1)]", "cnn[channels=6,depths=(1)]"]
+widths = [8]
+losses = ["softmax", "center", "w_softmax"]
+seeds = 4
+schedule = { steps = 20, lr = [0.02, 0.5] }
+"""
+
+
+@pytest.fixture(scope="module")
+def grid(read_suite):
+    """Two datasets, one with two sizes, × two backbones × two learning rates."""
+
+    def found(cell):
+        rng = np.random.default_rng([cell.seed, *f"{cell.point} {cell.label}".encode()])
+        return Truth(80 + common(cell.seed) + GAIN[cell.loss.name] + rng.normal(0, 1))
+
+    return analysed(read_suite(GRID), found)
+
+
 def files(results):
     """The sections without figures, report.json, and comparisons.csv."""
     parts = [build(results) for build in SECTIONS]
@@ -110,7 +135,7 @@ def heights(axes, label):
 
 
 ELSEWHERE = {"pareto", "phases", "ranks", "angles"}  # have a test of their own
-HERE = {"claims", "differences", "step", "seeds", "learning", "pairs", "width", "classes", "features", "memory"}
+HERE = {"claims", "differences", "step", "seeds", "learning", "pairs", "axis", "features", "memory"}
 
 
 def test_every_kind_of_figure_is_compared(results, ranked):
@@ -159,15 +184,42 @@ def test_pairs_are_paired_differences_of_the_csv(results):
             assert np.isnan(table[i, j]) if i == j else table[i, j] == pytest.approx(mean[a] - mean[b])
 
 
-def test_curves_along_width_and_classes_are_those_of_the_json(results, ranked):
-    for found, name, axis in ((results, "width-digits", "width"), (ranked, "classes-digits", "classes")):
-        stated = sorted(files(found)[1]["main"], key=lambda row: row[axis])
-        axes = drawn(found, name)
-        for loss in GAIN:
-            mine = [row["accuracy"] for row in stated if row["loss"] == loss]
-            assert heights(axes, loss) == [pytest.approx(mine)]
-    (line,) = (line for line in drawn(results, "width-digits")[1].lines if line.get_label() == "FC layer")
-    assert list(1024 * line.get_ydata()) == pytest.approx([4 * width for width in (2, 8, 16)])
+def test_accuracy_and_gain_along_every_axis_are_those_of_the_json_and_the_csv(results, grid):
+    for found, axis in ((results, "width"), (grid, "lr"), (grid, "train")):
+        stated = pd.DataFrame(files(found)[1]["main"])
+        compared = csv(found, "comparisons").query("metric == 'accuracy'")
+        axes = drawn(found, f"axis-{axis}-digits")
+        for column, frame, name in ((0, stated, "value"), (1, compared, "delta")):
+            others = [key for key in ("dataset", "backbone", "classes", "width", "lr", "train") if
+                      key != axis and key in frame]  # fmt: skip
+            panels = [group for _, group in frame[frame[axis].notna()].groupby(others, dropna=False, sort=False)]
+            for loss in frame["loss"].unique():
+                lines = [group[group["loss"] == loss].sort_values(axis) for group in panels]
+                lines = [line for line in lines if len(line) > 1]
+                assert 1 <= len(lines) <= 6
+                shown = heights(axes[column::2], loss)
+                assert np.array(shown) == pytest.approx(np.array([line[name] for line in lines]))
+                bars = [made.lines[2][0].get_segments() for ax in axes[column::2] for made in ax.containers if
+                        made.get_label() == loss]  # fmt: skip
+                ends = np.array([[(low, high) for (_, low), (_, high) in bar] for bar in bars])
+                assert ends == pytest.approx(np.array([line[["low", "high"]] for line in lines]))
+
+
+def test_minimum_widths_are_a_line_along_the_classes_and_still_points_of_fixed_widths(read_suite):
+    suite = SMALL.replace("[8]", '["min", 3, 16]').replace("seeds = 2", "seeds = 3\nclasses = [4, 8]")
+    found = analysed(read_suite(suite), truth)
+    main = found.main.set_index(["classes", "width", "loss"])["value"]
+    axes = drawn(found, "axis-classes-digits")[::2]
+    shown = {ax.get_title(loc="left"): heights([ax], "w_softmax")[0] for ax in axes}
+    for title, widths in (("M = 3", (3, 3)), ("M = C − 1", (3, 7)), ("M = 16", (16, 16))):
+        stated = [main[classes, width, "w_softmax"] for classes, width in zip((4, 8), widths, strict=True)]
+        assert shown.pop(title) == pytest.approx(stated)
+    assert not shown
+
+
+def test_the_table_along_the_width_states_the_memory_of_the_fc_layer(results):
+    table = rows(files(results)[0], "axes", "FC layer")
+    assert {row["M"].split()[0]: row["FC layer"] for row in table} == {"2": "8 B", "8": "32 B", "16": "64 B"}
 
 
 def test_features_are_those_of_the_record(results):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 from conftest import SMALL
@@ -144,3 +145,20 @@ def test_the_json_of_ranks_keeps_the_schema(results):
     found = stated(results, [])
     assert found["ranks"]["n"] == len(KS)
     jsonschema.validate(found, json_schema())
+
+
+def test_nothing_is_averaged_over_backbones(results):
+    """With two backbones on every dataset there are two rankings over the same N; the second has its own order."""
+    frame = results.records
+    other = [Point({**point, "backbone": "wide"}) for point in frame["point"]]
+    second = frame.assign(point=other, backbone="wide", accuracy=190 - frame["accuracy"].astype(float))
+    both = replace(results, records=pd.concat([frame, second], ignore_index=True))
+    narrow, wide = ranks.rankings(both)
+    (alone,) = ranks.rankings(results)
+    assert (alone.backbone, wide.backbone) == ("", "wide")
+    assert narrow.table.means == pytest.approx(alone.table.means)
+    assert wide.test.ranks == pytest.approx(5 - alone.test.ranks)
+    assert wide.test.datasets == len(KS)
+    assert alone.averaged == narrow.averaged == ("width",)
+    text = [block.caption for block in across_datasets(both).blocks if isinstance(block, Table)]
+    assert text[1].startswith("Backbone wide: accuracy in percent, averaged over seeds and points (which differ in M)")

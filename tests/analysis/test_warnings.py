@@ -136,7 +136,7 @@ def test_diverged_cells_and_unequal_seeds(tmp_path, read_suite):
 
     found = fired(tmp_path, read_suite(EIGHT), failing)
     assert found["diverged cells"].startswith("1 diverged, 1 oom of 8 cells of w_softmax")
-    assert "w_softmax at M = 8 (6 and 8, 6 shared)" in found["unequal seeds"]
+    assert "w_softmax (6 and 8, 6 shared)" in found["unequal seeds"]
 
 
 def test_an_unpaired_comparison(tmp_path, read_suite):
@@ -144,7 +144,7 @@ def test_an_unpaired_comparison(tmp_path, read_suite):
         return sound(cell) if (cell.seed < 4) == (cell.loss.name == "softmax") else None
 
     found = fired(tmp_path, read_suite(EIGHT), apart)
-    assert "share no seed at M = 8: not compared" in found["unpaired comparison"]
+    assert "share no seed: not compared" in found["unpaired comparison"]
     assert "unequal seeds" in found
 
 
@@ -172,7 +172,7 @@ def test_test_set_noise_larger_than_the_difference(tmp_path, read_suite):
     row = results.comparisons[results.comparisons["metric"] == "accuracy"].iloc[0]
     assert row["verdict"] == "different"
     text = next(warning.text for warning in results.warnings if warning.guard == "test-set noise")
-    assert "w_softmax at M = 8 is different over seeds, but +2.00 points" in text
+    assert "w_softmax is different over seeds, but +2.00 points" in text
     assert "200 test examples" in text
     assert "test-set noise" not in fired(tmp_path / "many", suite)  # 3 points of 10,000 examples
 
@@ -241,3 +241,14 @@ def test_one_loss_under_two_names_is_never_called_different_beyond_the_level(rea
     accuracy = results.comparisons[results.comparisons["metric"] == "accuracy"]
     assert set(accuracy["verdict"]) <= {"equivalent", "undecided"}
     assert (accuracy["p"] < 0.05).mean() <= 0.25
+
+
+def test_a_warning_names_every_axis_that_varies(tmp_path, read_suite):
+    text = EIGHT.replace("widths = [8]", "widths = [8, 16]").replace("steps = ", "lr = [0.01, 0.1], steps = ")
+
+    def truth(cell):
+        lost = cell.loss.name == "w_softmax" and cell.width == 16 and cell.schedule.lr == 0.1 and cell.seed < 2
+        return Truth(status="failed") if lost else sound(cell)
+
+    found = fired(tmp_path, read_suite(text), truth)["unequal seeds"]
+    assert "w_softmax at M = 16, lr = 0.1 (6 and 8, 6 shared)" in found

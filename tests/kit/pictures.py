@@ -9,6 +9,7 @@ from hashlib import sha256
 import numpy as np
 
 from lossbench.analysis.results import Results
+from lossbench.analysis.series import followed
 from lossbench.core.format import Claim, Schedule, Timing
 from lossbench.core.model import Cell, Record, Spec, SuiteInfo
 from lossbench.plugins.metrics import METRICS
@@ -134,9 +135,16 @@ def each_figure(results: Results) -> Iterator[Drawing]:
     """One drawing per figure function, of the first experiment for which it applies."""
     for group in figures.WHOLE.values():
         yield from (drawing for whole in group if (drawing := whole(results)))
-    for each in (each for group in figures.EACH.values() for each in group):
-        found = (drawing for name in results.experiments if (drawing := each(results, name)))
-        yield from itertools.islice(found, 1)
+    for each, variants in (pair for group in figures.EACH.values() for pair in group.items()):
+        found = (drawing for name in results.experiments for drawing in figures.drawn(results, name, each, variants))
+        yield from found if each is figures.along_axis else itertools.islice(found, 1)
+
+
+def along(results: Results, experiment: str, axis: str) -> Drawing | None:
+    """The figure along an axis; None where the experiment does not vary it."""
+    found = (figures.along_axis(results, experiment, line) for line in followed(results, experiment) if
+             line.axis == axis)  # fmt: skip
+    return next(found, None)
 
 
 def panel(drawing: Drawing, number: int = 0):

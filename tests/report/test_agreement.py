@@ -113,7 +113,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 OUTLINE = [
-    *("What we found", "Validity", "Claims", "Accuracy", "Against softmax", "Across datasets", "FC width", "Classes"),
+    *("What we found", "Validity", "Claims", "Accuracy", "Against softmax", "Across datasets", "Axes"),
     *("Geometry", "Cost", "Published against measured", "Warnings", "Environment and commands"),
 ]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kit.pictures import LONG, TWENTY, each_figure, hashes, made, results_of, study, with_features
+from kit.pictures import LONG, TWENTY, along, each_figure, hashes, made, results_of, study, with_features
 
 from lossbench.analysis.results import Results
 from lossbench.core.format import Claim
@@ -33,12 +33,16 @@ def drawings(results) -> dict[str, Drawing]:
 
 def test_figures_that_do_not_apply_are_none(results):
     without = results_of(made("one", "digits", ["softmax", "center"], seeds=1, evaluations=False))
-    none = {each.__name__: each(without, "one") for group in figures.EACH.values() for each in group}
+    none = {
+        each.__name__: figures.drawn(without, "one", each, variants)
+        for group in figures.EACH.values()
+        for each, variants in group.items()
+    }
     none |= {whole.__name__: whole(without) for group in figures.WHOLE.values() for whole in group}
     drawn = {name for name, drawing in none.items() if drawing}
     assert drawn == {"angles_by_class", "memory_bars", "learning_curves"}
-    assert figures.width_curve(results, "losses") is None
-    assert figures.classes_curve(results, "width") is None
+    assert along(results, "losses", "width") is None
+    assert along(results, "width", "classes") is None
     assert figures.feature_scatter(results, "losses") is None  # width 64
     four = results_of(*(made(name, name, LONG, seeds=2) for name in "abcd"))
     assert figures.critical_difference_diagram(four) is None  # four datasets prove nothing
@@ -69,8 +73,7 @@ def test_every_loss_has_one_look_everywhere(results, drawings):
         "step",
         "seeds",
         "ranks",
-        "width",
-        "classes",
+        "axis",
         "learning",
         "angles",
         "memory",
@@ -210,10 +213,8 @@ def test_endless_names_stay_apart_and_without_control_characters(endless):
 
 
 def test_all_panels_of_a_shared_axis_show_their_points():
-    drawing = figures.classes_curve(
-        results_of(made("classes", "glyphs", LONG[:3], widths=("min", 64), classes=(10, 50))), "classes"
-    )
-    for ax in drawing.canvas.axes[:2]:
+    found = results_of(made("classes", "glyphs", LONG[:3], widths=("min", 64), classes=(10, 50)))
+    for ax in along(found, "classes", "classes").canvas.axes:
         low, high = ax.get_ylim()
         heights = [value for line in ax.lines for value in line.get_ydata()]
         assert low <= min(heights) <= max(heights) <= high
@@ -230,7 +231,7 @@ def test_another_process_with_other_hashes_writes_the_same_bytes():
 def test_figures_have_the_same_bytes_when_drawn_again(results, drawings):
     again = [
         *(figures.critical_difference_diagram(results), figures.seed_dots(results, "losses")),
-        *(figures.width_curve(results, "width"), figures.memory_bars(results, "losses")),
+        *(along(results, "width", "width"), figures.memory_bars(results, "losses")),
     ]
     for drawing in again:
         assert drawing.svg == drawings[drawing.name].svg, drawing.name

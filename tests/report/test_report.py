@@ -150,7 +150,7 @@ def test_sentences_tables_and_csv_say_the_same(report, results):
 
 def test_the_summary_has_its_sections_and_figures(report):
     summary = (report / "summary.md").read_text()
-    wanted = ["What we found", "Validity", "Claims", "Accuracy", "Against softmax", "FC width", "Cost"]
+    wanted = ["What we found", "Validity", "Claims", "Accuracy", "Against softmax", "Axes", "Cost"]
     places = [summary.index(f"\n## {title}") for title in [*wanted, "Published against measured", "Environment"]]
     assert places == sorted(places)
     for figure in re.findall(r"\(figures/(.*?)\)", summary):

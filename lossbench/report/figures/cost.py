@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +13,11 @@ from matplotlib.lines import Line2D
 
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
+from lossbench.analysis.series import EVERYWHERE
 from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.curves import measured
-from lossbench.report.figures.forest import MOST_ROWS, ROW, names, separate
+from lossbench.report.figures.forest import MOST_ROWS, ROW, ladder
 from lossbench.report.figures.style import LINE, WIDTH, Drawing, counted, heading, looks, shown
 
 # Causes and phases are not losses, so they have their own shades: one hue from dark to light.
@@ -32,7 +35,7 @@ PHASES = {
 }
 
 
-def memory_bars(results: Results, experiment: str) -> Drawing | None:
+def memory_bars(results: Results, experiment: str, _: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
     """The memory ledger: what holds the bytes for each loss and width, and the peak that training added."""
     frame = measured(results, experiment)
     if frame.empty or frame["bytes_model"].isna().all():
@@ -44,20 +47,21 @@ def memory_bars(results: Results, experiment: str) -> Drawing | None:
     unit, factor = _unit(float(held.loc[frame.index].max()))
     peak_unit, peak_factor = _unit(float(frame["bytes_peak"].max()) if frame["bytes_peak"].notna().any() else 0)
     look = looks(results.labels)
+    rungs = ladder(frame)
 
     def draw(canvas: Canvas) -> None:
         ledger, peak = canvas.subplots(1, 2, sharey=True, width_ratios=[2.4, 1])
-        ends = style.stacked(ledger, frame[list(CAUSES)] / factor, CAUSES)
+        ends = style.stacked(ledger, frame[list(CAUSES)] / factor, CAUSES, rungs.places)
         digits = 1 if ends.max() >= 10 else 2
-        style.ended(ledger, ends, [f"{value:.{digits}f}" for value in ends], room=1.13)
-        for place, found in enumerate(frame.to_dict("records")):
+        style.ended(ledger, ends, [f"{value:.{digits}f}" for value in ends], 1.13, rungs.places)
+        for place, found in zip(rungs.places, frame.to_dict("records"), strict=True):
             if not pd.isna(found["bytes_peak"]):
                 own = look[found["loss"]]
                 peak.plot(found["bytes_peak"] / peak_factor, place, own.marker, markersize=5.5, color=own.colour,
                           label=found["loss"])  # fmt: skip
-        separate(ledger, frame)
+        style.listed(peak, rungs.names, places=rungs.places)
+        rungs.draw(ledger, frame, 0.5)
         for ax in (peak, ledger):
-            style.listed(ax, names(frame))
             ax.locator_params(axis="x", nbins=5)
         ledger.set_xlabel(f"parameters and their state, {unit}")
         peak.set_xlabel(f"peak of training, {peak_unit}")
@@ -70,12 +74,12 @@ def memory_bars(results: Results, experiment: str) -> Drawing | None:
         "Left: bytes by cause, stacked from zero, with their sum. Right: the most memory that training added at any "
         "time, activations and allocator included. Means over seeds; the bytes of parameters do not depend on the seed."
     )
-    return Drawing(f"memory-{experiment}", caption, WIDTH, 1.5 + ROW * len(frame), draw)
+    return Drawing(f"memory-{experiment}", caption, WIDTH, 1.5 + ROW * rungs.length, draw)
 
 
-def step_phases(results: Results, experiment: str) -> Drawing | None:
+def step_phases(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
     """Milliseconds per step by forward, backward and optimizer; None without a timing cell."""
-    frame = series.first_timed(results.phases, experiment).dropna(subset=[*PHASES])
+    frame = series.timed(results, experiment, at).dropna(subset=[*PHASES])
     labels = series.order(results, frame["loss"])
     if not labels:
         return None
@@ -83,10 +87,13 @@ def step_phases(results: Results, experiment: str) -> Drawing | None:
 
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
-        style.ended(ax, style.stacked(ax, frame, PHASES), [f"{step:.2f}" for step in frame["step"]], room=1.1)
+        rows = range(len(labels))
+        ends = style.stacked(ax, frame, PHASES, rows)
+        style.ended(ax, ends, [f"{step:.2f}" for step in frame["step"]], 1.1, rows)
         style.listed(ax, list(shown(labels).values()))
         ax.set_xlabel("milliseconds per step")
-        heading(canvas, f"{experiment}: time per step by phase, {counted(list(frame['rounds']), 'rounds')}")
+        place = series.where(frame["point"].iloc[0])
+        heading(canvas, f"{experiment}: time per step by phase, {place}, {counted(list(frame['rounds']), 'rounds')}")
         canvas.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
     caption = (
@@ -97,9 +104,9 @@ def step_phases(results: Results, experiment: str) -> Drawing | None:
     return Drawing(f"phases-{experiment}", caption, WIDTH, 1.35 + ROW * len(labels), draw)
 
 
-def pareto(results: Results, experiment: str) -> Drawing | None:
+def pareto(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
     """The headline metric against step time with both intervals and the Pareto front; None below three timed losses."""
-    frame, headline = series.front(results, experiment), results.headline
+    frame, headline = series.front(results, experiment, at), results.headline
     if len(frame) < 3:
         return None
     look = looks(results.labels)

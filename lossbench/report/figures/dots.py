@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from lossbench.analysis import series
 from lossbench.analysis.results import Results
-from lossbench.analysis.series import order, told, varied
+from lossbench.analysis.series import EVERYWHERE, order
 from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.style import INK, WIDTH, Drawing, Look, counted, heading, looks
@@ -20,7 +22,7 @@ MOST_PANELS = 6
 MOST_DOTS = 300  # per panel; with more there are fewer panels
 
 
-def seed_dots(results: Results, experiment: str) -> Drawing | None:
+def seed_dots(results: Results, experiment: str, _: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
     """One panel per point of the experiment, one row per loss, one dot per seed."""
     trained, headline = results.trained, results.headline
     trained = trained.assign(value=trained[headline.column].astype(float))
@@ -35,13 +37,18 @@ def seed_dots(results: Results, experiment: str) -> Drawing | None:
     look = looks(results.labels)
     main = results.main[results.main["experiment"] == experiment]
     columns = min(len(shown), 3)
+    places = series.parts([group["point"].iloc[0] for group in points])
+    texts = {group["point"].iloc[0]: parts for group, parts in zip(points, places, strict=True)}
+    if len(points) == 1:
+        texts = {point: [series.where(point)] for point in texts}
+    titles = [style.joined(texts[group["point"].iloc[0]], 88 // columns) for group in shown]
 
     def draw(canvas: Canvas) -> None:
-        differing = varied(trained) or ["dataset", "width"]
-        for ax, group in zip(style.panels(canvas, len(shown), columns, sharey=True), shown, strict=True):
+        axes = style.panels(canvas, len(shown), columns, sharey=True)
+        for ax, group, title in zip(axes, shown, titles, strict=True):
             _panel(ax, group, labels, look, main, score=headline.is_score)
             ax.locator_params(axis="x", nbins=10 // columns)
-            ax.set_title(style.short(", ".join(told(group["point"].iloc[0], differing))), fontsize=8.5)
+            ax.set_title(title, fontsize=8.5)
         canvas.supxlabel(f"test {words.column(headline)}", fontsize=9)
         left_out = f" ({len(shown)} of {len(points)} points)" if len(shown) < len(points) else ""
         n = counted([int(count) for count in trained.groupby(["point", "label"], sort=False).size()])
@@ -51,7 +58,8 @@ def seed_dots(results: Results, experiment: str) -> Drawing | None:
         "Each dot is one seed; the diamond below is their mean and the bar its 95 % t interval. Dots at the same "
         "height are the same seed for every loss. The axes need not start at zero and differ between panels."
     )
-    height = 0.8 + math.ceil(len(shown) / columns) * (0.34 * len(labels) + 0.55)
+    written = max(title.count("\n") for title in titles)
+    height = 0.8 + math.ceil(len(shown) / columns) * (0.34 * len(labels) + 0.55 + 0.15 * written)
     return Drawing(f"seeds-{experiment}", caption, WIDTH, height, draw)
 
 

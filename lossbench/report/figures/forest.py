@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,31 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
+from lossbench.core.point import varied
 from lossbench.report import words
 from lossbench.report.figures import style
-from lossbench.report.figures.style import GRID, INK, LINE, SOFT, WIDTH, Drawing, Look, counted, looks, short, signed
+from lossbench.report.figures.style import (
+    BAND,
+    GRID,
+    INK,
+    LINE,
+    SOFT,
+    WIDTH,
+    Drawing,
+    Look,
+    counted,
+    looks,
+    short,
+    signed,
+)
 
-BAND = "#56B4E9"  # of equivalence, at a faint opacity
 MOST_ROWS = 40  # per panel
 MOST_TOTAL = 80  # per figure: a page and a half
 LEAST_ROWS = 3  # per panel, however many panels there are
 ROW = 0.235  # inches
 MOST_IN_ROW = 48  # letters of a row's name: the loss, and the point where several points share a panel
+SHORTEST_LOSS = 16  # of them at least for the loss
+MOST_IN_HEADING = 200  # letters of a point above its rows
 MOST_OF_POINT = 24  # of them for a dataset, C or M each
 
 
@@ -39,6 +54,10 @@ class Panel:
     title: str
     rows: pd.DataFrame
     of: int
+
+    @cached_property
+    def ladder(self) -> Ladder:
+        return ladder(self.rows)
 
 
 @dataclass(frozen=True)
@@ -112,9 +131,9 @@ def _forest(results: Results, panels: list[Panel], name: str, caption: str, axis
     look = looks(results.labels)
 
     def draw(canvas: Canvas) -> None:
-        heights = [len(panel.rows) + 0.4 for panel in panels]
+        heights = [panel.ladder.length + 0.4 for panel in panels]
         axes = style.panels(canvas, len(panels), 1, height_ratios=heights)
-        widest = 0.075 * max(len(name) for panel in panels for name in names(panel.rows))  # inches, roughly
+        widest = 0.075 * max(len(name) for panel in panels for name in panel.ladder.names)  # inches, roughly
         limits = _limits(pd.concat([panel.rows for panel in panels]), scale)  # one scale: panels can be compared
         for ax, panel in zip(axes, panels, strict=True):
             _rows(ax, panel, look, scale, limits)
@@ -132,7 +151,7 @@ def _forest(results: Results, panels: list[Panel], name: str, caption: str, axis
 
     left_out = sum(panel.of for panel in panels) > sum(len(panel.rows) for panel in panels)
     whole = caption + (" Long lists show only the rows that differ most; the tables list all." if left_out else "")
-    height = 0.95 + sum(ROW * len(panel.rows) + 0.4 for panel in panels)
+    height = 1.1 + sum(ROW * panel.ladder.length + 0.4 for panel in panels)
     return Drawing(name, whole, WIDTH, height, draw)
 
 
@@ -142,7 +161,7 @@ def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, limits
     if scale.band:
         ax.axvspan(scale.none - scale.band, scale.none + scale.band, color=BAND, alpha=0.2, lw=0, zorder=0)
     ax.axvline(scale.none, color=LINE, lw=1.2, zorder=1)
-    for place, row in enumerate(panel.rows.to_dict("records")):
+    for place, row in zip(panel.ladder.places, panel.rows.to_dict("records"), strict=True):
         colour = look[row["loss"]].colour
         different = str(row["verdict"]).startswith("different")
         low, high = max(row["low"], limits[0]), min(row["high"], limits[1])
@@ -153,8 +172,7 @@ def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, limits
                 label=row["loss"])  # fmt: skip
         ax.text(1.015, place, scale.write(row), transform=ax.get_yaxis_transform(), va="center", fontsize=7.5,
                 color=INK if different else SOFT)  # fmt: skip
-    separate(ax, panel.rows)
-    style.listed(ax, names(panel.rows), room=0.6)
+    panel.ladder.draw(ax, panel.rows, room=0.6)
     ax.set_xlim(*limits)
     if scale.log:
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
@@ -186,27 +204,56 @@ def _panels(frame: pd.DataFrame, what: str) -> list[Panel]:
         rows = group
         if len(group) > each:
             rows = group.loc[group["delta"].abs().nlargest(each).index.sort_values()]
-        shared = [short(str(group["dataset"].iloc[0]))] if group["dataset"].nunique() == 1 else []
-        shared = [dataset for dataset in shared if dataset != name]  # not `mnist: mnist`
-        shared += [f"M = {group['width'].iloc[0]}"] if group["width"].nunique() == 1 else []
+        point = group["point"].iloc[0]
+        differing = ("experiment", *varied(group["point"]))
+        shared = [short(part) for part in series.told(point, [axis for axis in point if axis not in differing])]
+        shared = [part for part in shared if part != name]  # not `mnist: mnist`
         note = f"the {len(rows)} of {len(group)} that differ most" if len(rows) < len(group) else ""
         said = ", ".join(part for part in (*shared, counted(list(group["n"]), what), note) if part)
         panels.append(Panel(f"{name}: {said}", rows, len(group)))
     return panels
 
 
-def names(group: pd.DataFrame) -> list[str]:
-    """The names of a panel's rows: the loss, and the point as far as points differ within the panel."""
-    several = series.varied(group)
-    rows = group.to_dict("records")
-    points = ["".join(f", {short(part, MOST_OF_POINT)}" for part in series.told(row["point"], several)) for row in rows]
-    losses = style.shown([row["loss"] for row in rows], max(16, MOST_IN_ROW - max(map(len, points))))
-    return [losses[row["loss"]] + point for row, point in zip(rows, points, strict=True)]
+@dataclass(frozen=True)
+class Ladder:
+    """Where the rows of a panel stand from the top, with their names; points too long for a name head their rows."""
+
+    names: list[str]
+    places: list[int]
+    headings: list[tuple[int, str]]
+
+    @property
+    def length(self) -> int:
+        return len(self.names) + len(self.headings)
+
+    def draw(self, ax: Axes, group: pd.DataFrame, room: float) -> None:
+        """The names of the rows, and a hairline between rows of different points."""
+        points = list(group["point"])
+        for index in range(1, len(points)):
+            if points[index] != points[index - 1]:
+                edge = self.places[index] - (1.5 if self.headings else 0.5)
+                ax.axhline(edge, color=GRID, lw=0.8, zorder=0)
+        for place, text in self.headings:
+            ax.text(0.01, place, text, transform=ax.get_yaxis_transform(), va="center", fontsize=7.5, color=INK,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85})  # fmt: skip
+        style.listed(ax, self.names, room, self.places)
 
 
-def separate(ax: Axes, group: pd.DataFrame) -> None:
-    """A hairline between rows of different points."""
-    points = list(group["point"])
-    for place in range(1, len(points)):
-        if points[place] != points[place - 1]:
-            ax.axhline(place - 0.5, color=GRID, lw=0.8, zorder=0)
+def ladder(group: pd.DataFrame) -> Ladder:
+    """The rows of a panel: the loss, and the point as far as points differ within the panel."""
+    points, labels = list(group["point"]), list(group["loss"])
+    parts = [[short(part, MOST_OF_POINT) for part in each] for each in series.parts(points)]
+    texts = ["".join(f", {part}" for part in each) for each in parts]
+    longest = max(map(len, texts))
+    losses = style.shown(labels, max(SHORTEST_LOSS, MOST_IN_ROW - longest))
+    if longest <= MOST_IN_ROW - SHORTEST_LOSS:
+        named = [losses[label] + text for label, text in zip(labels, texts, strict=True)]
+        return Ladder(named, list(range(len(points))), [])
+    losses = style.shown(labels)
+    places: list[int] = []
+    headings: list[tuple[int, str]] = []
+    for index, point in enumerate(points):
+        if index == 0 or point != points[index - 1]:
+            headings.append((len(places) + len(headings), style.joined(parts[index], MOST_IN_HEADING)))
+        places.append(len(places) + len(headings))
+    return Ladder([losses[label] for label in labels], places, headings)

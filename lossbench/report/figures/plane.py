@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,6 +12,7 @@ from matplotlib.figure import Figure as Canvas
 
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
+from lossbench.analysis.series import EVERYWHERE
 from lossbench.report.figures import style
 from lossbench.report.figures.style import GRID, INK, PALETTE, WIDTH, Drawing, heading
 
@@ -18,9 +21,9 @@ MOST_LETTERS = 32  # of a loss in the title of its panel
 MOST_NAMED = 20  # classes; with more no direction is numbered
 
 
-def feature_scatter(results: Results, experiment: str) -> Drawing | None:
+def feature_scatter(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
     """Test features at width 2, one panel per loss; None where no record kept any."""
-    found = series.planes(results, experiment)
+    found = series.planes(results, experiment, at)
     if not found:
         return None
     shown = found[:MOST_PANELS]
@@ -33,8 +36,9 @@ def feature_scatter(results: Results, experiment: str) -> Drawing | None:
             _panel(ax, plane, written[plane.loss])
         seed = f"seed {seeds[0]}" if len(seeds) == 1 else "the first seed of each"
         left_out = f" ({len(shown)} of {len(found)} losses)" if len(shown) < len(found) else ""
-        examples = max(len(plane.points) for plane in shown)
-        heading(canvas, f"{experiment}: test features at M = 2, {seed}, {examples} examples{left_out}")
+        examples = max(len(plane.features) for plane in shown)
+        place = series.where(shown[0].point)
+        heading(canvas, f"{experiment}: test features, {place}, {seed}, {examples} examples{left_out}")
 
     caption = (
         "Each dot is the feature of one test example, coloured by its class; a ray is the direction of that class's "
@@ -46,9 +50,9 @@ def feature_scatter(results: Results, experiment: str) -> Drawing | None:
 
 
 def _panel(ax: Axes, plane: series.Plane, name: str) -> None:
-    reach = float(np.quantile(np.linalg.norm(plane.points, axis=1), 0.995)) * 1.05 or 1.0
+    reach = float(np.quantile(np.linalg.norm(plane.features, axis=1), 0.995)) * 1.05 or 1.0
     for number, weight in enumerate(plane.weights):
-        mine = plane.points[plane.labels == number]
+        mine = plane.features[plane.labels == number]
         colour = PALETTE[number % len(PALETTE)]
         length = float(np.linalg.norm(weight))
         ax.plot(mine[:, 0], mine[:, 1], "o", color=colour, markersize=2.4, mew=0, alpha=0.7, label=str(number))

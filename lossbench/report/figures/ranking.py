@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,10 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 
 from lossbench.analysis import series
+from lossbench.analysis.ranks import Ranking
 from lossbench.analysis.results import Results
+from lossbench.analysis.series import EVERYWHERE
+from lossbench.core.point import SHORT, varied
 from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.style import INK, LINE, WIDTH, Drawing, Look, counted, heading, looks, signed
@@ -26,50 +29,71 @@ def critical_difference_diagram(results: Results) -> Drawing | None:
 
     None below five datasets or three losses common to all.
     """
-    found = results.ranking
-    if found is None or not found.enough or len(found.table.losses) < 3:
+    rankings = [found for found in results.rankings if found.enough and len(found.table.losses) >= 3]
+    if not rankings:
         return None
     look = looks(results.labels)
-    datasets, losses, ranks = found.table.datasets, found.table.losses, found.test.ranks
+    sizes = [_room(found) for found in rankings]
+
+    def draw(canvas: Canvas) -> None:
+        axes = style.panels(canvas, len(rankings), 1, height_ratios=sizes)
+        for ax, found in zip(axes, rankings, strict=True):
+            _diagram(ax, found, look)
+        counts = counted([len(found.table.datasets) for found in rankings], "datasets").replace("n =", "N =")
+        heading(canvas, f"Mean ranks by {results.headline.title} over {counts} (1 is best)")
+
+    parts = []
+    for found in rankings:
+        p = words.p_value(found.test.p)
+        datasets = found.table.datasets
+        over = (
+            f", averaged over {', '.join(SHORT.get(name, name) for name in found.averaged)}" if found.averaged else ""
+        )
+        verdict = (
+            "A thick bar joins losses whose ranks differ by less than Nemenyi's critical difference CD at level 0.05."
+            if found.differ
+            else "It finds no difference between the losses, so one bar joins all of them."
+        )
+        parts.append(
+            f"{f'{found.backbone}: mean' if found.backbone else 'Mean'} ranks over N = {len(datasets)} datasets "
+            f"({', '.join(datasets)}), each counted once with its mean over seeds{over}. Friedman's test (Iman and "
+            f"Davenport's F): p {p if p.startswith('<') else f'= {p}'}. {verdict}"
+        )
+    return Drawing("ranks-accuracy", " ".join(parts), WIDTH, 0.58 + 0.62 * sum(1 + size for size in sizes), draw)
+
+
+def _room(found: Ranking) -> float:
+    """The height of a diagram, in ranks: the bars, the names below them, and the axis."""
+    return 0.17 * len(found.groups) + 0.2 + 0.3 * ((len(found.table.losses) + 1) // 2) + 1
+
+
+def _diagram(ax: Axes, found: Ranking, look: dict[str, Look]) -> None:
+    """One ranking: the axis, the names of the losses, the bars, and the critical difference."""
+    losses, ranks = found.table.losses, found.test.ranks
     written = style.shown(losses)
     rank_of = dict(zip(losses, ranks.tolist(), strict=True))
     count, half = len(losses), (len(losses) + 1) // 2
     bars = 0.17 * len(found.groups) + 0.2  # the room of the bars between the axis and the first name
-
-    def draw(canvas: Canvas) -> None:
-        ax: Axes = canvas.subplots()
-        ax.plot([1, count], [0, 0], color=INK, lw=1.2)
-        for rank in range(1, count + 1):
-            ax.plot([rank, rank], [0, 0.1], color=INK, lw=1)
-            if count <= 12 or rank == 1 or rank % 5 == 0:
-                ax.text(rank, 0.17, str(rank), ha="center", va="bottom", fontsize=8)
-        for place, index in enumerate(np.argsort(ranks, kind="stable")):
-            left = place < half
-            down = place if left else count - 1 - place
-            loss = losses[index]
-            _name(ax, loss, written[loss], rank_of[loss], look, left, bars + 0.3 * down, count)
-        for level, group in enumerate(found.groups):
-            ends = [rank_of[loss] for loss in group]
-            ax.plot([min(ends) - 0.04, max(ends) + 0.04], [-0.2 - 0.17 * level] * 2, color=INK, lw=3.2,
-                    solid_capstyle="round", label="not different")  # fmt: skip
-        ax.plot([1, 1 + found.difference], [0.72, 0.72], color=INK, lw=1.4, marker="|", markersize=7, label="CD")
-        ax.text(1 + found.difference / 2, 0.8, f"CD = {found.difference:.2f}", ha="center", va="bottom", fontsize=8)
-        ax.set_ylim(-bars - 0.3 * half, 1.15)
-        ax.set_axis_off()
-        heading(canvas, f"Mean ranks by {results.headline.title} over N = {len(datasets)} datasets (1 is best)")
-
-    p = words.p_value(found.test.p)
-    friedman = f"Friedman's test (Iman and Davenport's F): p {p if p.startswith('<') else f'= {p}'}"
-    verdict = (
-        "A thick bar joins losses whose ranks differ by less than Nemenyi's critical difference CD at level 0.05."
-        if found.differ
-        else "It finds no difference between the losses, so one bar joins all of them."
-    )
-    caption = (
-        f"Mean ranks over N = {len(datasets)} datasets ({', '.join(datasets)}), each counted once with its "
-        f"mean over seeds and points. {friedman}. {verdict}"
-    )
-    return Drawing("ranks-accuracy", caption, WIDTH, 1.2 + 0.62 * (bars + 0.3 * half + 1), draw)
+    ax.plot([1, count], [0, 0], color=INK, lw=1.2)
+    for rank in range(1, count + 1):
+        ax.plot([rank, rank], [0, 0.1], color=INK, lw=1)
+        if count <= 12 or rank == 1 or rank % 5 == 0:
+            ax.text(rank, 0.17, str(rank), ha="center", va="bottom", fontsize=8)
+    for place, index in enumerate(np.argsort(ranks, kind="stable")):
+        left = place < half
+        down = place if left else count - 1 - place
+        loss = losses[index]
+        _name(ax, loss, written[loss], rank_of[loss], look, left, bars + 0.3 * down, count)
+    for level, group in enumerate(found.groups):
+        ends = [rank_of[loss] for loss in group]
+        ax.plot([min(ends) - 0.04, max(ends) + 0.04], [-0.2 - 0.17 * level] * 2, color=INK, lw=3.2,
+                solid_capstyle="round", label="not different")  # fmt: skip
+    ax.plot([1, 1 + found.difference], [0.72, 0.72], color=INK, lw=1.4, marker="|", markersize=7, label="CD")
+    ax.text(1 + found.difference / 2, 0.8, f"CD = {found.difference:.2f}", ha="center", va="bottom", fontsize=8)
+    ax.set_ylim(-bars - 0.3 * half, 1.15)
+    ax.set_axis_off()
+    if found.backbone:
+        ax.set_title(style.short(found.backbone), fontsize=8.5)
 
 
 def _name(
@@ -83,10 +107,10 @@ def _name(
     ax.text(edge + (-0.012 if left else 0.012) * count, -down, text, ha="right" if left else "left", va="center")
 
 
-def pairwise_heatmap(results: Results, experiment: str) -> Drawing | None:
+def pairwise_heatmap(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
     """The headline metric of every loss minus that of every other, best first; None below three losses."""
     headline = results.headline
-    pairs = series.pairs(results, experiment)
+    pairs = series.pairs(results, experiment, at)
     pairs = pairs[pairs["low"].notna()]
     labels = series.order(results, [*pairs["a"], *pairs["b"]])
     if len(labels) < 3:
@@ -120,12 +144,15 @@ def pairwise_heatmap(results: Results, experiment: str) -> Drawing | None:
         bar.outline.set_visible(False)  # type: ignore[operator,unused-ignore]  # matplotlib types its spine loosely
         bar.set_label(", ".join(part for part in ("row minus column", headline.unit) if part))
         left_out = f" (best and worst {size // 2} of {len(ordered)})" if size < len(ordered) else ""
-        heading(canvas, f"{experiment}: {headline.title} of every pair, {counted(list(pairs['n']))}{left_out}")
+        said = ", ".join(series.told(points[0], [name for name in points[0] if name not in ("experiment", *averaged)]))
+        heading(canvas, f"{experiment}: {headline.title} of every pair, {said}, {counted(list(pairs['n']))}{left_out}")
 
-    points = int(pairs["points"].max())
+    points = max(pairs["points"], key=len)
+    averaged = varied(points)
+    over = ", ".join(SHORT.get(name, name) for name in averaged)
     caption = (
         ", ".join(part for part in ("Mean paired difference", "row minus column", headline.unit) if part)
-        + (f" (means over {points} points within a seed)" if points > 1 else "")
+        + (f" (means over {len(points)} points within a seed, which differ in {over})" if averaged else "")
         + f"; best loss first. Bold: different after Holm's adjustment over all {len(pairs)} pairs; ≈: equivalent; "
         "otherwise undecided. This is exploratory, since it covers all pairs; the planned comparisons are those with "
         f"{results.info.baseline}."

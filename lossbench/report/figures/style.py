@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -37,6 +37,7 @@ MARKERS = "osD^vPXphd"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 
 INK, SOFT, LINE, GRID = "#24292f", "#57606a", "#8c959f", "#e4e7eb"
+BAND = "#56B4E9"  # of equivalence, at a faint opacity
 WIDTH = 7.6  # inches; shared by all figures, so that their text has one size in the page
 MOST_LINES = 10  # per panel
 MOST_LETTERS = 36  # of a label; longer ones leave no room for the drawing
@@ -184,7 +185,7 @@ def _style() -> Any:
 def heading(canvas: Canvas, text: str) -> None:
     """The title of a whole figure, flush left and wrapped at the width of the canvas."""
     words = " ".join(_shortened(word, MOST_LETTERS) for word in plain.line(text).split())
-    lines = textwrap.fill(words, int(canvas.get_size_inches()[0] * 11.5))
+    lines = textwrap.fill(words, int(canvas.get_size_inches()[0] * 11))
     canvas.suptitle(lines, x=0.1 / canvas.get_size_inches()[0], ha="left")
 
 
@@ -196,39 +197,72 @@ def panels(canvas: Canvas, count: int, columns: int, **shared: Any) -> list[Axes
     return list(axes[:count])
 
 
-def listed(ax: Axes, names: Sequence[str], room: float = 0.5) -> None:
+def listed(ax: Axes, names: Sequence[str], room: float = 0.5, places: Sequence[int] | None = None) -> None:
     """One row per name from the top down, with `room` at both ends and grid lines for the values."""
-    ax.set_yticks(range(len(names)), names)
-    ax.set_ylim(len(names) - 1 + room, -room)
+    at = range(len(names)) if places is None else places
+    ax.set_yticks(at, names)
+    ax.set_ylim(max(at) + room, -room)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
 
 
-def stacked(ax: Axes, frame: pd.DataFrame, parts: Mapping[str, tuple[str, str]]) -> NDArray[np.float64]:
+def stacked(
+    ax: Axes, frame: pd.DataFrame, parts: Mapping[str, tuple[str, str]], places: Sequence[int]
+) -> NDArray[np.float64]:
     """Columns of a frame as bars stacked from zero, each with its label and colour; returns where the bars end."""
     end = np.zeros(len(frame))
     for column, (label, colour) in parts.items():
         size = frame[column].to_numpy(float)
-        ax.barh(range(len(frame)), size, left=end, height=0.68, color=colour, edgecolor="white", lw=0.5, label=label)
+        ax.barh(places, size, left=end, height=0.68, color=colour, edgecolor="white", lw=0.5, label=label)
         end = end + size
     return end
 
 
-def ended(ax: Axes, ends: Sequence[float] | NDArray[np.float64], texts: Sequence[str], room: float) -> None:
+def ended(
+    ax: Axes, ends: Sequence[float] | NDArray[np.float64], texts: Sequence[str], room: float, places: Sequence[int]
+) -> None:
     """A small text after the end of each bar, and an axis from zero with room for it."""
-    for row, (end, text) in enumerate(zip(ends, texts, strict=True)):
+    for row, end, text in zip(places, ends, texts, strict=True):
         ax.annotate(text, (end, row), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7.5, color=SOFT)
     ax.set_xlim(0, room * float(max(ends)))
 
 
-def legend(ax: Axes, look: Mapping[str, Look], labels: Sequence[str], *, markers: bool = True) -> None:
-    """The look of every loss, to the right of an axes."""
+class Keys(NamedTuple):
+    """A legend below the panels: its entries and how many fit side by side."""
+
+    handles: list[Line2D]
+    columns: int
+    rows: int
+
+
+def keys(look: Mapping[str, Look], labels: Sequence[str], *, markers: bool = True) -> Keys:
+    """The look of every loss, for a legend over the width of a figure."""
+    names = shown(labels)
     handles = [
         Line2D([], [], color=look[label].colour, marker=look[label].marker if markers else "", ls=look[label].dash,
                lw=1.6, markersize=5, label=name)
-        for label, name in shown(labels).items()
+        for label, name in names.items()
     ]  # fmt: skip
-    beside(ax, handles)
+    columns = max(1, min(len(handles), int(WIDTH / (0.075 * max(map(len, names.values())) + 0.75))))
+    return Keys(handles, columns, math.ceil(len(handles) / columns))
+
+
+def legend(ax: Axes, look: Mapping[str, Look], labels: Sequence[str], *, markers: bool = True) -> None:
+    """The look of every loss, to the right of an axes."""
+    beside(ax, keys(look, labels, markers=markers).handles)
+
+
+def joined(parts: Sequence[str], letters: int) -> str:
+    """Texts in lines of so many letters, each shortened to fit one line."""
+    lines = [""]
+    for part in (short(part, min(letters, MOST_LETTERS)) for part in parts):
+        whole = f"{lines[-1]}, {part}" if lines[-1] else part
+        if len(whole) <= letters or not lines[-1]:
+            lines[-1] = whole
+        else:
+            lines[-1] += ","
+            lines.append(part)
+    return "\n".join(lines)
 
 
 def beside(ax: Axes, handles: Sequence[Line2D], title: str | None = None) -> None:

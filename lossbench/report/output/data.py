@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lossbench import stats
+from lossbench.analysis.ranks import Ranking
 from lossbench.analysis.records import flat
 from lossbench.analysis.results import Results
 from lossbench.core.plain import cell
@@ -42,7 +43,7 @@ def files(results: Results, sections: Sequence[Section]) -> dict[str, bytes]:
 
 def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
     """Everything that the report states, as plain data that fits the schema; what is not a number is null."""
-    info, ranking = results.info, results.ranking
+    info = results.info
     found = {
         "version": VERSION,
         "suite": info.name,
@@ -71,19 +72,8 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
             **vars(info.tuning),
             "losses": _rows(results.tuning),
         },
-        "ranks": ranking
-        and {
-            "datasets": ranking.table.datasets,
-            "losses": ranking.table.losses,
-            "means": ranking.table.means.tolist(),
-            "ranks": ranking.test.ranks.tolist(),
-            "n": ranking.test.datasets,
-            "chi2": ranking.test.chi2,
-            "f": ranking.test.f,
-            "p": ranking.test.p,
-            "critical_difference": ranking.difference if ranking.enough else None,
-            "groups": ranking.groups if ranking.enough else None,
-        },
+        "ranks": next(map(_ranks, results.rankings), None),
+        "rankings": [_ranks(ranking) for ranking in results.rankings],
         "phases": _rows(results.phases),
         "front": _rows(results.front),
         "threats": [warning._asdict() for warning in results.warnings],
@@ -99,6 +89,23 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = flat(frame).to_dict("records")
     return found
+
+
+def _ranks(ranking: Ranking) -> dict[str, Any]:
+    return {
+        "backbone": ranking.backbone,
+        "averaged": list(ranking.averaged),
+        "datasets": ranking.table.datasets,
+        "losses": ranking.table.losses,
+        "means": ranking.table.means.tolist(),
+        "ranks": ranking.test.ranks.tolist(),
+        "n": ranking.test.datasets,
+        "chi2": ranking.test.chi2,
+        "f": ranking.test.f,
+        "p": ranking.test.p,
+        "critical_difference": ranking.difference if ranking.enough else None,
+        "groups": ranking.groups if ranking.enough else None,
+    }
 
 
 def _block(block: Prose | Table | Figure) -> dict[str, Any]:

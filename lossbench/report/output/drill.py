@@ -128,8 +128,7 @@ def _anchor(cell: Cell) -> Anchor:
 
 def _titled(anchor: Anchor) -> dict[str, Any]:
     point, loss, kind = anchor
-    where = f"{point['experiment']} · {point['dataset']} · {point['backbone']}"
-    where += f" · C = {point['classes']}, M = {point['width']}"
+    where = " · ".join([point["experiment"], *(point.told([name]) for name in point if name != "experiment")])
     return {"loss": plain.line(loss or "timing, all losses"), "where": plain.line(where), "kind": kind}
 
 

@@ -96,6 +96,8 @@ class Warned(Strict):
 
 
 class Ranks(Strict):
+    backbone: str = Field(description="the backbone it is about; empty where each dataset has one")
+    averaged: list[str] = Field(description="the axes over whose values accuracies are averaged within a dataset")
     datasets: list[str]
     losses: list[str]
     means: list[list[float | None]]
@@ -169,7 +171,8 @@ class ReportData(Strict):
     claims: Annotated[list[Any], Columns(CLAIM_COLUMNS)]
     published: Annotated[list[Any], Columns(PUBLISHED_COLUMNS)]
     tuning: Tuning | None
-    ranks: Ranks | None
+    ranks: Ranks | None = Field(description="the first of `rankings`")
+    rankings: list[Ranks] = Field(description="one, or one per backbone where a dataset has several")
     phases: Annotated[list[Any], Columns(PHASE_COLUMNS)]
     front: Annotated[list[Any], Columns(FRONT_COLUMNS)]
     threats: list[Warned]

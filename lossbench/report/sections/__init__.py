@@ -11,12 +11,12 @@ from lossbench.report.blocks import Section
 from lossbench.report.sections.accuracy import accuracy, across_datasets, comparisons, tuning
 from lossbench.report.sections.claims import claims, published
 from lossbench.report.sections.cost import cost
-from lossbench.report.sections.grid import classes, geometry, retrieval, verification, width
+from lossbench.report.sections.grid import axes, geometry, retrieval, verification
 from lossbench.report.sections.overview import environment, findings, validity, warnings
 
 SECTIONS: tuple[Callable[[Results], Section], ...] = (
-    *(findings, validity, claims, accuracy, comparisons, tuning, across_datasets, verification, retrieval, width),
-    *(classes, geometry, cost, published, warnings, environment),
+    *(findings, validity, claims, accuracy, comparisons, tuning, across_datasets, verification, retrieval, axes),
+    *(geometry, cost, published, warnings, environment),
 )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from lossbench import stats
 from lossbench.analysis.ranks import Ranking, identity
 from lossbench.analysis.results import Results
+from lossbench.core.point import SHORT
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, compared, per_experiment
@@ -21,7 +21,6 @@ def accuracy(results: Results) -> Section:
     def write(row: Row) -> dict[str, str]:
         return {
             "loss": row["loss"],
-            "M": words.width(row),
             words.column(headline): words.number(row["value"], digits),
             "95 % interval": words.interval(row["low"], row["high"], digits),
             "SE: seeds / test set": f"{words.number(row['seed_se'], digits)} / {words.number(row['test_se'], digits)}",
@@ -30,13 +29,10 @@ def accuracy(results: Results) -> Section:
             "ties": row["ties"] or words.DASH,
         }
 
-    def caption(frame: pd.DataFrame) -> str:
-        values = [", ".join(dict.fromkeys(map(str, frame[name]))) for name in ("dataset", "classes", "backbone")]
-        return (
-            f"{values[0]}; {values[1]} classes; {values[2]}. Losses at one width share a letter if and only if they "
-            "are not significantly different (paired t tests, Holm over all pairs)."
-        )
-
+    caption = (
+        f"mean test {headline.title}. Losses at one point share a letter if and only if they are not significantly "
+        "different (paired t tests, Holm over all pairs)."
+    )
     tables = per_experiment(results.main, write, caption, left=["loss", "ties"])
     return Section("accuracy", words.capital(headline.title), tuple(tables) or (Prose("No cell has finished."),))
 
@@ -51,7 +47,6 @@ def comparisons(results: Results) -> Section:
         won = f"{mine['wins']:.0f}/{mine['n']}" if mine.get("n") and words.finite(mine.get("wins")) else words.DASH
         return {
             "loss": row["loss"],
-            "M": words.width(row),
             words.column(headline): words.number(row["value"], words.digits_of(headline.unit)),
             words.delta_column(headline): words.difference(mine, unit=False),
             "p (Holm)": words.p_value(mine.get("p_holm")),
@@ -107,7 +102,6 @@ def tuning(results: Results) -> Section:
         setting = ", ".join(part for part in parts if part) + (" (default)" if row["trial"] == 1 else "")
         return {
             "loss": row["loss"],
-            "M": str(row["width"]),
             **{side: _with_interval(row, side, digits) for side in ("default", "tuned")},
             words.delta_column(headline): words.difference(row, unit=False),
             "n": str(row["n"]),
@@ -137,15 +131,20 @@ def _with_interval(row: Row, name: str, digits: int) -> str:
 
 def across_datasets(results: Results) -> Section:
     """Mean ranks with Friedman's test and the critical difference; N is the number of datasets."""
-    title, baseline = "Across datasets", results.info.baseline
-    found = results.ranking
-    if found is None:
+    blocks = [block for found in results.rankings for block in _ranked(results, found)]
+    if not blocks:
         names = sorted({identity(point["dataset"]) for point in results.points})
         why = (
             f"all results are on {names[0]}" if len(names) == 1 else "fewer than two datasets with two losses in common"
         )
-        return Section("datasets", title, (Prose(f"No ranks across datasets: {why}."),))
-    n, headline = len(found.table.datasets), results.headline
+        blocks = [Prose(f"No ranks across datasets: {why}.")]
+    return Section("datasets", "Across datasets", tuple(blocks))
+
+
+def _ranked(results: Results, found: Ranking) -> list[Block]:
+    """One ranking: its table, and the tests in words."""
+    baseline, n = results.info.baseline, len(found.table.datasets)
+    headline = results.headline
     digits = words.digits_of(headline.unit)
     pairs = {pair.a: pair for pair in found.pairs}
     rows = []
@@ -158,13 +157,14 @@ def across_datasets(results: Results) -> Section:
         row[f"p against {baseline} (Wilcoxon, Holm)"] = words.p_value(pair and pair.p_holm)
         row["rank effect"] = words.number(pair and pair.effect)
         rows.append(row)
+    what, over = words.measured(headline), ", ".join(SHORT.get(name, name) for name in found.averaged)
     caption = (
-        f"{words.capital(words.measured(headline))}, averaged over seeds and points within each dataset; ranks over "
-        f"N = {n} datasets, 1 is best. Rank effect: from −1 (always behind the baseline) to 1 (always ahead)."
+        (f"Backbone {found.backbone}: {what}" if found.backbone else words.capital(what))
+        + f", averaged over seeds{f' and points (which differ in {over})' if over else ''} within each dataset; ranks "
+        f"over N = {n} datasets, 1 is best. Rank effect: from −1 (always behind the baseline) to 1 (always ahead)."
     )
     caption += " If an experiment was tuned, the tuned losses are ranked." if results.info.tuning else ""
-    blocks: list[Block] = [Table.of(rows, left=["loss"], caption=caption), *map(Prose, _rank_tests(found, baseline))]
-    return Section("datasets", title, tuple(blocks))
+    return [Table.of(rows, left=["loss"], caption=caption), *map(Prose, _rank_tests(found, baseline))]
 
 
 def _rank_tests(found: Ranking, baseline: str) -> list[str]:

@@ -7,7 +7,7 @@ from lossbench.analysis.results import Results
 from lossbench.core.format import Claim
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
-from lossbench.report.sections.rows import anchor
+from lossbench.report.sections.rows import anchor, table
 
 
 def claims(results: Results) -> Section:
@@ -29,8 +29,8 @@ def claims(results: Results) -> Section:
         for row, _ in listed
     ]
     caption = (
-        "n: paired seeds, or paired rounds for step times; values at several widths or numbers of classes are averaged "
-        "within each seed first. Trend claims show the slope; unchanged_with claims show the largest deviation. p is "
+        "n: paired seeds, or paired rounds for step times; values at several points are averaged within each seed "
+        "first. Trend claims show the slope; unchanged_with claims show the largest deviation. p is "
         "Holm-adjusted over the claims of a family. Seeds needed: for 80 % power, if the estimates hold."
     )
     blocks: list[Block] = [*counted]
@@ -67,7 +67,6 @@ def published(results: Results) -> Section:
         {
             "experiment": row["experiment"],
             "loss": row["loss"],
-            "M": str(row["width"]),
             "published, %": words.number(row["published"]),
             "measured, %": words.number(row["mean"]),
             "95 % prediction interval": words.interval(row["low"], row["high"]),
@@ -86,5 +85,5 @@ def published(results: Results) -> Section:
         "wider; above, below: our numbers are higher or lower; not comparable: the protocols differ as listed."
     )
     left = ["experiment", "loss", "verdict", "differs"]
-    table = Table.of(rows, left=left, caption=caption, anchors=[[anchor(row)] for row in found])
-    return Section("published", "Published against measured", (table,))
+    block = table(found, rows, caption, left=left, anchors=[[anchor(row)] for row in found])
+    return Section("published", "Published against measured", (block,))

@@ -9,7 +9,7 @@ from lossbench.analysis.cost import PHASES
 from lossbench.analysis.results import Results
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
-from lossbench.report.sections.rows import Row, anchor, at, compared, finished
+from lossbench.report.sections.rows import Row, anchor, at, compared, finished, table
 
 
 def cost(results: Results) -> Section:
@@ -19,8 +19,8 @@ def cost(results: Results) -> Section:
     return Section("cost", "Cost", tuple(block for block in found if block))
 
 
-def _place(row: Row) -> dict[str, str]:
-    return {"experiment": row["experiment"], "loss": row["loss"], "C": str(row["classes"]), "M": str(row["width"])}
+def _named(row: Row) -> dict[str, str]:
+    return {"experiment": row["experiment"], "loss": row["loss"]}
 
 
 def _step_times(results: Results) -> Table | None:
@@ -37,7 +37,7 @@ def _step_times(results: Results) -> Table | None:
             "rounds": str(mine["n"]) if mine else "",
             "verdict": mine["verdict"] if mine else "baseline",
         }
-        rows.append(_place(row) | shown)
+        rows.append(_named(row) | shown)
     if not rows:
         return None
     caption = (
@@ -45,7 +45,7 @@ def _step_times(results: Results) -> Table | None:
         "ratios are paired by round. The medians of the phases need not add up to that of the step."
     )
     anchors = [[Anchor(row["point"], None, "timing")] for row in found]
-    return Table.of(rows, left=["experiment", "loss", "verdict"], caption=caption, anchors=anchors)
+    return table(found, rows, caption, left=["experiment", "loss", "verdict"], anchors=anchors)
 
 
 def _times_to_target(results: Results) -> Table | None:
@@ -63,7 +63,7 @@ def _times_to_target(results: Results) -> Table | None:
             "censored": f"{row['censored']} of {row['n']}",
             "verdict (steps)": steps[at(row)]["verdict"] if at(row) in steps else "baseline",
         }
-        rows.append(_place(row) | shown)
+        rows.append(_named(row) | shown)
     if not rows:
         return None
     caption = (
@@ -73,7 +73,7 @@ def _times_to_target(results: Results) -> Table | None:
         "time of a step, without scoring."
     )
     left = ["experiment", "loss", "verdict (steps)"]
-    return Table.of(rows, left=left, caption=caption, anchors=[[anchor(row)] for row in found])
+    return table(found, rows, caption, left=left, anchors=[[anchor(row)] for row in found])
 
 
 def _against(mine: Row | None, row: Row, baseline: str) -> str:
@@ -83,13 +83,12 @@ def _against(mine: Row | None, row: Row, baseline: str) -> str:
 def _memory(results: Results) -> Table | None:
     found = finished(results).to_dict("records")
     rows = [
-        _place(row)
+        _named(row)
         | {
-            "M": words.width(row),
             "FC layer": words.size(row["bytes_fc"]),
             "class weights": words.size(row["bytes_classifier"]),
             "loss state": words.size(row["bytes_loss"]),
-            "backbone": words.size(row["bytes_model"]),
+            "whole backbone": words.size(row["bytes_model"]),
             "optimizer": words.size(row["bytes_optimizer"]),
             "peak": words.size(row["bytes_peak"]),
         }
@@ -101,7 +100,7 @@ def _memory(results: Results) -> Table | None:
         "Memory by cause. The FC layer is part of the backbone; loss state: parameters and buffers of the loss besides "
         "the class weights; peak: resident memory that training added."
     )
-    return Table.of(rows, left=["experiment", "loss"], caption=caption, anchors=[[anchor(row)] for row in found])
+    return table(found, rows, caption, left=["experiment", "loss"], anchors=[[anchor(row)] for row in found])
 
 
 def _front(results: Results) -> Table | None:
@@ -113,7 +112,7 @@ def _front(results: Results) -> Table | None:
         if not (math.isnan(row["front_memory"]) and math.isnan(row["front_time"]))
     ]
     rows = [
-        _place(row)
+        _named(row)
         | {
             words.column(headline): words.number(row["value"], words.digits_of(headline.unit)),
             "head memory": words.size(row["bytes"]),
@@ -131,4 +130,4 @@ def _front(results: Results) -> Table | None:
         "experiment; time: among the losses of one timing cell. Head memory: FC layer, class weights and loss state. "
         "P(front) is not a p-value; two equal losses have about ½ each."
     )
-    return Table.of(rows, left=["experiment", "loss"], caption=caption, anchors=[[anchor(row)] for row in found])
+    return table(found, rows, caption, left=["experiment", "loss"], anchors=[[anchor(row)] for row in found])

@@ -1,4 +1,4 @@
-"""Results against FC width and number of classes; metrics of unseen classes and geometry at every point."""
+"""Results along the axes of the grid; metrics of unseen classes and geometry at every point."""
 
 from __future__ import annotations
 
@@ -7,64 +7,52 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from lossbench.analysis import series
 from lossbench.analysis.results import Results
+from lossbench.analysis.series import Along
 from lossbench.report import words
-from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
-from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment
+from lossbench.report.blocks import Block, Prose, Section, Table
+from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment, table
 from lossbench.tasks import TASKS
 
 MOST_CLASSES = 10  # with a column of angles each
 
 
-def width(results: Results) -> Section:
-    """The headline metric and memory against M."""
-    blocks = _along(results, "width", f"{results.headline.title} and FC memory against the width M")
-    return Section("width", "FC width", tuple(blocks) or (Prose("No experiment varies the width."),))
+def axes(results: Results) -> Section:
+    """The metric and the gain over the baseline along each numeric axis that an experiment varies."""
+    blocks = [_along(results, line) for name in results.experiments for line in series.followed(results, name)]
+    return Section("axes", "Axes", tuple(blocks) or (Prose("No experiment varies a numeric axis."),))
 
 
-def classes(results: Results) -> Section:
-    """The headline metric against the number of classes."""
-    blocks = _along(results, "classes", f"{results.headline.title} against the number of classes C")
-    return Section("classes", "Classes", tuple(blocks) or (Prose("No experiment varies the number of classes."),))
-
-
-def _along(results: Results, axis: str, what: str) -> list[Block]:
-    """One row per width and number of classes: the baseline and the best other loss."""
-    baseline = results.info.baseline
-    headline = results.headline
-    deltas, digits = compared(results, headline.name), words.digits_of(headline.unit)
-    blocks: list[Block] = []
-    unit = words.column(headline).removeprefix(headline.title)
-    for experiment, frame in by_experiment(finished(results)):
-        if frame[axis].nunique() < 2:
-            continue
-        rows, anchors = [], []
-        for (k, m), group in frame.groupby(["classes", "width"], sort=True):
-            base, others = group[group["loss"] == baseline], group[group["loss"] != baseline]
-            best = others.loc[(headline.sign * others["value"]).idxmax()] if others["value"].notna().any() else None
-            found = None if best is None else deltas.get(at(best))
-            first = group.iloc[0]
-            shown = {
-                "C": str(k),
-                "M": words.width({"width": m, "minimum": first["minimum"]}),
-                "FC layer": words.size(first["bytes_fc"]),
-                f"{baseline}{unit}": words.number(base["value"].iloc[0], digits) if len(base) else words.DASH,
-                "95 % interval": _interval(base, digits),
+def _along(results: Results, along: Along) -> Table:
+    """One row per value of the axis, in each panel: the baseline and the best other loss."""
+    baseline, headline = results.info.baseline, results.headline
+    main, deltas = results.main_at, compared(results, headline.name)
+    digits, unit = words.digits_of(headline.unit), words.column(headline).removeprefix(headline.title)
+    found, rows, anchors = [], [], []
+    for point in dict.fromkeys(point for line in along.lines for point in line.points):
+        here = main[point]
+        base = here.get(baseline)
+        others = [row for loss, row in here.items() if loss != baseline and words.finite(row["value"])]
+        best = max(others, key=lambda row: headline.sign * row["value"], default=None)
+        mine = None if best is None else deltas.get(at(best))
+        first = next(iter(here.values()))
+        found.append(first)
+        rows.append(
+            {
+                **({"FC layer": words.size(first["bytes_fc"])} if along.axis == "width" else {}),
+                f"{baseline}{unit}": words.number(base["value"], digits) if base else words.DASH,
+                "95 % interval": words.interval(base["low"], base["high"], digits) if base else words.DASH,
                 "best other loss": words.DASH if best is None else str(best["loss"]),
                 f"its {words.column(headline)}": words.DASH if best is None else words.number(best["value"], digits),
-                words.delta_column(headline, "95 %"): words.difference(found, unit=False) if found else words.DASH,
-                "verdict": found["verdict"] if found else words.DASH,
+                words.delta_column(headline, "95 %"): words.difference(mine, unit=False) if mine else words.DASH,
+                "verdict": mine["verdict"] if mine else words.DASH,
             }
-            rows.append(shown)
-            anchors.append(([anchor(best)] if best is not None else []) + [anchor(row) for _, row in base.iterrows()])
-        caption = f"{experiment}: {what}. The best loss is chosen by its mean, so its Δ is biased upwards."
-        left = ["best other loss", "verdict"]
-        blocks.append(Table.of(rows, left=left, caption=caption, anchors=anchors, experiment=experiment))
-    return blocks
-
-
-def _interval(base: pd.DataFrame, digits: int) -> str:
-    return words.interval(base["low"].iloc[0], base["high"].iloc[0], digits) if len(base) else words.DASH
+        )
+        anchors.append([anchor(row) for row in (best, base) if row])
+    caption = f"{headline.title} along {along.axis}. The best loss is chosen by its mean, so its Δ is biased upwards."
+    left = ["best other loss", "verdict"]
+    return table(found, rows, caption, left=left, anchors=anchors, experiment=along.experiment)
 
 
 def verification(results: Results) -> Section:
@@ -124,7 +112,7 @@ def _of_task(results: Results, task: str, names: Sequence[str], caption: Callabl
     found = {metric: compared(results, metric) for metric in titles}
 
     def write(row: Row) -> dict[str, str]:
-        shown = {"loss": row["loss"], "M": words.width(row)}
+        shown = {"loss": row["loss"]}
         for metric, heading in titles.items():
             mine = found[metric].get(at(row))
             pairs = results.pair_intervals.get((*at(row), metric))
@@ -144,7 +132,6 @@ def geometry(results: Results) -> Section:
     def write(row: Row) -> dict[str, str]:
         return {
             "loss": row["loss"],
-            "M": words.width(row),
             "θ̄ train°": words.number(row["angle_train"], 1),
             "θ̄ test°": words.number(row["angle_test"], 1),
             "weight angle, mean°": words.number(row["weight_angle"], 1),
@@ -161,10 +148,10 @@ def geometry(results: Results) -> Section:
     tables = per_experiment(finished(results), write, caption, left=["loss"])
     by_class = dict(by_experiment(results.class_angles))
     blocks: list[Block] = []
-    for table in tables:
-        blocks.append(table)
-        if isinstance(table, Table) and table.experiment in by_class:
-            blocks.append(_class_angles(table.experiment, by_class[table.experiment]))
+    for each in tables:
+        blocks.append(each)
+        if isinstance(each, Table) and each.experiment in by_class:
+            blocks.append(_class_angles(each.experiment, by_class[each.experiment]))
     return Section("geometry", "Geometry", tuple(blocks) or (Prose("No angles were measured."),))
 
 
@@ -173,12 +160,12 @@ def _class_angles(experiment: str, frame: pd.DataFrame) -> Table:
     wide = frame["classes"].max() > MOST_CLASSES
     quartiles = ["minimum", "25 %", "median", "75 %", "maximum"]
     rows: list[dict[str, str]] = []
-    anchors = []
+    found = []
     for (point, label), group in frame.groupby(["point", "loss"], sort=False):
         sides: dict[str, dict[int, float]] = {"train": {}, "test": {}}
         for split, number, angle in zip(group["split"], group["class"], group["angle"], strict=True):
             sides[split][number] = angle
-        shown = {"loss": str(label), "C": str(point["classes"]), "M": str(point["width"])}
+        shown = {"loss": str(label)}
         names = quartiles if wide else [str(number) for number in range(group["class"].max() + 1)]
         for index, name in enumerate(names):  # the number of a quartile, or of a class
             pair = []
@@ -187,8 +174,9 @@ def _class_angles(experiment: str, frame: pd.DataFrame) -> Table:
                 pair.append(words.number(value, 1))
             shown[name] = " / ".join(pair)
         rows.append(shown)
-        anchors.append([Anchor(point, str(label))])
+        found.append({"point": point, "loss": str(label)})
     columns = list(dict.fromkeys(key for row in rows for key in row))
     rows = [{key: row.get(key, "") for key in columns} for row in rows]
-    caption = f"{experiment}: mean angle θ̄ in degrees {'quartiles over classes' if wide else 'by class'}, train / test."
-    return Table.of(rows, left=["loss"], caption=caption, anchors=anchors, experiment=experiment)
+    caption = f"mean angle θ̄ in degrees {'quartiles over classes' if wide else 'by class'}, train / test."
+    anchors = [[anchor(row)] for row in found]
+    return table(found, rows, caption, left=["loss"], anchors=anchors, experiment=experiment)

@@ -34,7 +34,7 @@ def findings(results: Results) -> Section:
     blocks = [Prose(f"{text}.")]
     for kind, sign in (("gain", headline.sign), ("drop", -headline.sign)):
         if (row := _extreme(frame, sign)) is not None:
-            blocks.append(Prose(f"The largest {kind}: {words.comparison(row)}"))
+            blocks.append(Prose(f"The largest {kind}: {words.comparison(row, results.place(row['point']))}"))
     return Section("findings", "What we found", tuple(blocks))
 
 

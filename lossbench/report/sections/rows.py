@@ -1,4 +1,4 @@
-"""Shared by the tables of several sections: one table per experiment, and lookups by point and loss."""
+"""Shared by the tables of several sections: the axes of their rows, one table per experiment, lookups by point."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pandas as pd
 
 from lossbench.analysis.measured import LossAt
 from lossbench.analysis.results import Results
+from lossbench.core.point import SHORT, is_number, varied
+from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Table
 
 Row = Mapping[str, Any]
+LEADING = ("experiment", "loss")  # the columns before the axes
 
 
 def anchor(row: Row, loss: str | None = None) -> Anchor:
@@ -39,6 +42,31 @@ def by_experiment(frame: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
     return [(str(name), group) for name, group in frame.groupby("experiment", sort=False)] if len(frame) else []
 
 
+def table(
+    found: Sequence[Row],
+    written: Sequence[Mapping[str, str]],
+    caption: str,
+    *,
+    left: Sequence[str],
+    anchors: Sequence[Sequence[Anchor]],
+    experiment: str = "",
+) -> Table:
+    """A table of rows at points: one column per axis that distinguishes the points; the caption has the other axes."""
+    points = [row["point"] for row in found]
+    names = varied(points)
+    taken = set(written[0])
+    heads = {name: head if (head := SHORT.get(name, name)) not in taken else f"axis.{name}" for name in names}
+    rows = []
+    for point, shown in zip(points, written, strict=True):
+        first = {name: shown[name] for name in LEADING if name in shown}
+        rows.append({**first, **{heads[name]: words.axis(point, name) for name in names}, **shown})
+    texts = [heads[name] for name in names if not all(is_number(point.get(name, 0)) for point in points)]
+    fixed = ", ".join(points[0].told([name]) for name in points[0] if name not in (*names, "experiment"))
+    said = f"{experiment}: {caption}" if experiment else caption
+    said += f" Fixed: {fixed}." if fixed else ""
+    return Table.of(rows, left=[*left, *texts], caption=said, anchors=anchors, experiment=experiment)
+
+
 def per_experiment(
     frame: pd.DataFrame,
     write: Callable[[Row], dict[str, str]],
@@ -47,14 +75,12 @@ def per_experiment(
     left: Sequence[str],
     anchors: Callable[[Row], Sequence[Anchor]] = lambda row: [anchor(row)],
 ) -> list[Block]:
-    """One table per experiment with one row per row of the frame; C is shown where it varies."""
+    """One table per experiment with one row per row of the frame."""
     tables: list[Block] = []
     for experiment, group in by_experiment(frame):
         found = group.to_dict("records")
-        rows = [write(row) for row in found]
-        if group["classes"].nunique() > 1:
-            rows = [{"C": str(row["classes"]), **shown} for row, shown in zip(found, rows, strict=True)]
-        said = caption if isinstance(caption, str) else caption(group)
         cells = [anchors(row) for row in found]
-        tables.append(Table.of(rows, left=left, caption=f"{experiment}: {said}", anchors=cells, experiment=experiment))
+        rows = [write(row) for row in found]
+        said = caption if isinstance(caption, str) else caption(group)
+        tables.append(table(found, rows, said, left=left, anchors=cells, experiment=experiment))
     return tables
