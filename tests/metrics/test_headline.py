@@ -71,7 +71,7 @@ def test_the_report_names_it_with_its_unit_and_its_direction(results):
 def test_ranks_give_the_first_place_to_the_best(read_suite):
     _, experiment = ANGLE.split("[[experiment]]")
     other = experiment.replace('name = "digits"', 'name = "glyphs"').replace('dataset = "digits"', 'dataset = "glyphs"')
-    found = analysed(read_suite(f"{ANGLE}[[experiment]]{other}"), truth).ranking
+    (found,) = analysed(read_suite(f"{ANGLE}[[experiment]]{other}"), truth).rankings
     assert found.table.losses[int(found.test.ranks.argmin())] == "w_softmax"
     assert found.table.means.min() == pytest.approx(20, abs=0.5)
 
