@@ -165,6 +165,11 @@ class RunData:
         found = Counter(label for label, flags in zip(frame["label"], frame["flags"], strict=True) if flag in flags)
         return dict(found.most_common())
 
+    def examples(self, key: str, metric: str) -> NDArray[np.float64] | None:
+        """The values of a metric per test example of a finished cell; None if it has only their mean."""
+        stores = (Store(run) for run in self.runs)
+        return next((found for store in stores if (found := store.examples(key, metric)) is not None), None)
+
     def correct(self, key: str) -> NDArray[np.bool_]:
         """One bit per test example of a finished cell, from the first run that has it."""
         for run in self.runs:

@@ -178,34 +178,37 @@ def mixed_environments(data: RunData, comparisons: pd.DataFrame) -> Iterator[Cau
 
 def test_set_noise(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """A difference that is significant over seeds may still be within the noise of the test examples."""
-    if not of_bits(data.headline):
-        return
-    frame = _headline(data, comparisons)
+    frame, bitwise = _headline(data, comparisons), of_bits(data.headline)
     frame = frame[frame["verdict"].str.startswith("different")]
     keys = _by_seed(data, "key") if len(frame) else {}
-    bits: dict[str, np.ndarray[Any, Any]] = {}
+    known: dict[str, np.ndarray[Any, Any] | None] = {}
 
-    def correct(point: Point, loss: str, seeds: Sequence[int]) -> np.ndarray[Any, Any]:
+    def examples(point: Point, loss: str, seeds: Sequence[int]) -> np.ndarray[Any, Any] | None:
+        """Seeds × test examples: whether each is correct, or its value; None for a metric that has no such values."""
         mine = [keys[point, loss, seed] for seed in seeds]
         for key in mine:
-            if key not in bits:
-                bits[key] = data.correct(key)
-        return np.stack([bits[key] for key in mine])
+            if key not in known:
+                known[key] = data.correct(key) if bitwise else data.examples(key, data.headline.name)
+        found = [values for key in mine if (values := known[key]) is not None]
+        same = len(found) == len(mine) and len({len(values) for values in found}) == 1
+        return np.stack(found) if same else None
 
     for row in frame.to_dict("records"):
         point = row["point"]
         mine, base = _seeds(data, row)
         seeds = [seed for seed in mine if seed in base]
         means = (float(np.mean([side[seed] for seed in seeds])) for side in (mine, base))
-        if _exceeds_any_test_set(*means, examples=data.measured.totals[point, row["loss"]]):
+        if bitwise and _exceeds_any_test_set(*means, examples=data.measured.totals[point, row["loss"]]):
             continue
-        a, b = (correct(point, row[side], seeds) for side in ("loss", "baseline"))
-        if a.shape == b.shape and stats.test_set_noise_dominates(a, b):
-            both = stats.two_way(a, b)
+        a, b = (examples(point, row[side], seeds) for side in ("loss", "baseline"))
+        if a is not None and b is not None and a.shape == b.shape and stats.test_set_noise_dominates(a, b):
+            digits = 2 if data.headline.is_score else 4
+            both, scale, unit = stats.two_way(a, b), 100 if bitwise else 1, f" {data.headline.unit}".rstrip()
+            interval = f"[{scale * both.low:+.{digits}f}, {scale * both.high:+.{digits}f}]"
             text = (
-                f"{row['loss']}{data.at(point)} is {row['verdict']} over seeds, but {row['delta']:+.2f} points "
-                f"are within the noise of {a.shape[1]:,} test examples; over seeds and examples together the interval "
-                f"is [{100 * both.low:+.2f}, {100 * both.high:+.2f}]."
+                f"{row['loss']}{data.at(point)} is {row['verdict']} over seeds, but "
+                f"{row['delta']:+.{digits}f}{unit} are within the noise of {a.shape[1]:,} test examples; over seeds "
+                f"and examples together the interval is {interval}."
             )
             yield Caution("test-set noise", row["experiment"], text)
 

@@ -185,6 +185,8 @@ class Plugin:
     def own(self) -> dict[str, Option]:
         """The options that the file itself declares."""
         arguments = _signature(self._tree, ENTRY_POINT[self.kind])
+        if arguments is None and self.kind == "metric" and self.built_in:
+            return {}  # one that is computed across records
         if arguments is None:
             raise PluginError(f"{self.path}: defines no '{ENTRY_POINT[self.kind]}', so it is not a {self.kind}")
         own = {}

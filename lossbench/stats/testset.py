@@ -1,4 +1,4 @@
-"""Uncertainty due to the choice of test examples, from the stored correctness bits (0 or 1 per example; not percent).
+"""Uncertainty due to the choice of test examples, from one value per example, such as the stored correctness bits.
 
 An error bar over seeds holds the test set fixed. Another test set of the same kind would move the accuracy of every
 seed at once, so more seeds do not reduce this error.
@@ -21,14 +21,15 @@ def test_set_noise_dominates(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -
 
         |Δ| ≤ z(1 − level/2) · SE + 1/E,    SE = SD over examples of the mean difference over seeds, /√E
 
-    Bits per example, or seeds × examples. The last term, one example, is Edwards's correction: with it six examples,
-    all on one side, are the fewest that count, as in McNemar's exact test.
+    Values per example, or seeds × examples. The last term, for bits only, is one example, Edwards's correction: with it
+    six examples, all on one side, are the fewest that count, as in McNemar's exact test.
     """
     gaps = _gaps(a, b)
     by_example = gaps.mean(axis=0)
     examples = len(by_example)
     error = float(by_example.std(ddof=1)) / math.sqrt(examples) if examples > 1 else math.nan
-    return bool(abs(gaps.mean()) <= float(scipy.stats.norm.ppf(1 - level / 2)) * error + 1 / examples)
+    one = 1 / examples if _bits(a) and _bits(b) else 0.0
+    return bool(abs(gaps.mean()) <= float(scipy.stats.norm.ppf(1 - level / 2)) * error + one)
 
 
 class TwoWay(NamedTuple):
@@ -68,10 +69,14 @@ def two_way(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> TwoWay:
 
 
 def _gaps(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """a − b as seeds × examples, each −1, 0 or 1."""
+    """a − b as seeds × examples."""
     first, second = np.atleast_2d(np.asarray(a)), np.atleast_2d(np.asarray(b))
     if first.shape != second.shape or first.ndim != 2 or first.size == 0:
         raise ValueError(f"expected seeds × examples of one shape for both, got {first.shape} and {second.shape}")
-    if not (np.isin(first, (0, 1)).all() and np.isin(second, (0, 1)).all()):
-        raise ValueError("correctness is one bit per example: 0 or 1")
+    if not all(_bits(side) or (side.dtype.kind == "f" and np.isfinite(side).all()) for side in (first, second)):
+        raise ValueError("expected one bit (0 or 1) or one finite number per example")
     return first.astype(np.float64) - second.astype(np.float64)
+
+
+def _bits(values: ArrayLike) -> bool:
+    return bool(np.isin(values, (0, 1)).all())

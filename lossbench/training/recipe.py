@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import math
+import sys
 from typing import Any
 
 import torch
@@ -92,4 +93,5 @@ class Counters:
 
     def restore(self, kept: dict[str, Any]) -> None:
         for group in self._groups:
-            group.update(copy.deepcopy(kept))  # an optimizer may count in place
+            # Copied, as an optimizer may count in place; for interned names see `state`.
+            group.update({sys.intern(name): copy.deepcopy(value) for name, value in kept.items()})

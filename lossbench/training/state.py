@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -252,8 +253,11 @@ def _can_turn(state: dict[str, Any], turned: Tensor) -> bool:
 
 
 def _placed(state: dict[str, Any], device: str) -> dict[str, Any]:
-    """On the device; torch's optimizers keep only their count of steps on the CPU."""
+    """On the device; torch's optimizers keep only their count of steps on the CPU.
+
+    Names are interned, as in a state that was never saved: otherwise the bytes of its next checkpoint would differ.
+    """
     return {
-        name: value.to("cpu" if name == "step" else device) if isinstance(value, Tensor) else value
+        sys.intern(name): value.to("cpu" if name == "step" else device) if isinstance(value, Tensor) else value
         for name, value in state.items()
     }

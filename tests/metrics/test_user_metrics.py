@@ -301,6 +301,11 @@ def test_what_is_wrong_is_said_in_one_sentence(case, tmp_path, read_suite):
     assert "\n" not in str(refused.value)
 
 
+def test_metrics_that_no_cell_measures_may_be_listed(read_suite):
+    text = SMALL + 'metrics = ["bytes", "step_seconds", "steps_to_target", "nll"]\n'
+    assert [spec.label for spec in plan(read_suite(text))[0].metrics] == ["nll"]
+
+
 def test_a_broken_file_that_no_suite_names_matters_to_nobody(tmp_path, read_suite):
     registry = folder_of(tmp_path, zeros=ZEROS, broken="UNIT = (", empty="")
     assert read_suite(SMALL + 'metrics = ["zeros"]', plugins=registry)

@@ -353,7 +353,8 @@ def test_a_dataset_is_loaded_for_every_task_that_it_names(tmp_path, labels, stat
     unseen = f"    if task == 'retrieval': splits[1] = Split.of(splits[1].images, {labels})\n    return Dataset("
     text = path.read_text().replace("import numpy", "from typing import Literal\nimport numpy", 1)
     path.write_text(text.replace("noise: float = 0.5", task).replace("    return Dataset(", unseen))
-    found = {one.property: one for one in check_names(Registry(), [str(path)], check_dataset=check_dataset)[str(path)]}
+    checked = check_names(Registry(), [str(path)], others={"dataset": check_dataset})[str(path)]
+    found = {one.property: one for one in checked}
     assert found["loads"].status == "pass" and found["retrieval"].status == status
     said = "100 test images of 4 unseen classes, 0 of them alone" if status == "pass" else "of at most 1 images"
     assert said in found["retrieval"].sentence

@@ -120,11 +120,12 @@ def test_the_same_bits_differ_by_nothing():
     ("a", "b", "sentence"),
     [
         ([[1, 0]], [[1, 0, 1]], "of one shape for both"),
-        ([1, 0, 0.5], [1, 0, 1], "one bit"),
+        ([1, 0, 2], [1, 0, 1], "one bit"),
+        ([1, 0, math.nan], [1, 0, 1], "finite number"),
         ([], [], "seeds × examples"),
         (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), "seeds × examples"),
     ],
 )
-def test_what_is_not_bits_is_refused(a, b, sentence):
+def test_what_is_neither_bits_nor_numbers_is_refused(a, b, sentence):
     with pytest.raises(ValueError, match=sentence):
         stats.two_way(a, b)

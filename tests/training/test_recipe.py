@@ -12,7 +12,7 @@ from conftest import SMALL
 
 from lossbench.core.errors import PluginError
 from lossbench.core.format import Schedule
-from lossbench.core.model import Cell, Record, result
+from lossbench.core.model import Cell, result
 from lossbench.data import data_folder, load_dataset
 from lossbench.engines.preflight import probe
 from lossbench.plan.cells import plan
@@ -104,8 +104,8 @@ def test_one_step_is_that_of_a_bare_loop_with_the_clipped_gradient_of_all_parame
         assert torch.allclose(mine, theirs, atol=1e-4)
 
 
-def interrupted(cell: Cell, registry, tmp_path, monkeypatch, at: int, warm: bytes | None = None) -> Record:
-    """The record of a cell that was ended before step `at`, and resumed by another process."""
+def interrupted(cell: Cell, registry, tmp_path, monkeypatch, at: int, warm: bytes | None = None) -> training.Outcome:
+    """The outcome of a cell that was ended before step `at`, and resumed by another process."""
     kept = Checkpointer(tmp_path / f"{cell.key}.pt", cell.key, every=0)
     step = training.Batches.at
 
@@ -117,8 +117,8 @@ def interrupted(cell: Cell, registry, tmp_path, monkeypatch, at: int, warm: byte
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(training.Batches, "at", ending)
         training.run(cell, registry, DATA, warm, kept)
-    found = training.run(cell, registry, DATA, warm, kept).record
-    assert found.flags == ("resumed",)
+    found = training.run(cell, registry, DATA, warm, kept)
+    assert found.record.flags == ("resumed",)
     return found
 
 
@@ -133,9 +133,11 @@ def check_exact(optimizer: str, read_suite, registry, tmp_path, monkeypatch, dig
     whole = training.run(straight, registry, DATA).record
     assert whole.status == "done"
     first = training.run(warm, registry, DATA)
-    assert interrupted(warm, registry, tmp_path, monkeypatch, 3).digest == first.record.digest
+    resumed = interrupted(warm, registry, tmp_path, monkeypatch, 3)
+    assert resumed.record.digest == first.record.digest
+    assert resumed.checkpoint == first.checkpoint  # to the byte
     refined = training.run(cell, registry, DATA, first.checkpoint).record
-    again = interrupted(cell, registry, tmp_path, monkeypatch, 11, first.checkpoint)
+    again = interrupted(cell, registry, tmp_path, monkeypatch, 11, first.checkpoint).record
     assert whole.digest == refined.digest == again.digest
     assert result(refined.to_json()) == result(again.to_json())
     other = build(straight, straight.loss, registry, digits.in_shape)
