@@ -124,7 +124,9 @@ class Drawing:
             canvas.add_artist(card)
             self.draw(canvas)
             before: list[Any] = []
-            for _ in range(4):  # text beside an axes moves it, which moves the text: this converges in a few rounds
+            # Text beside an axes moves it, which moves the text: this converges in a few rounds.
+            rounds = 4 if any(ax.texts or ax.get_legend() for ax in canvas.axes) else 1
+            for _ in range(rounds):
                 engine.execute(canvas)
                 places = [ax.get_position().bounds for ax in canvas.axes]
                 if before and np.allclose(places, before, atol=1e-3):
