@@ -68,7 +68,7 @@ DIGITS = {"points": 2, "degrees": 2, "steps": 1, "bytes": 0, "%": 1}  # after th
 
 
 def digits_of(unit: str) -> int:
-    return DIGITS.get(unit, 4)
+    return DIGITS.get(unit.partition(" per ")[0], 4)  # a slope has the digits of its metric
 
 
 def column(metric: Metric) -> str:

@@ -42,7 +42,7 @@ EXIT_CODES = {"lossbench data verify mnist": 1}  # nothing was downloaded, so it
 QUICK = "  claim                                                                 verdict"
 TYPO = "lossbench: mine.toml: experiment.digits.losses[1].alhpa"
 NOT_PRINTED = (QUICK, TYPO, "acme/")  # starts of text blocks that are tested by themselves, or drawings
-PIECES = ("[tune]", "[profile.smoke]", "[[experiment.published]]", "[[claim]]")  # of a suite, each shown once
+PIECES = ("[profile.smoke]", "[[experiment.published]]", "[[claim]]", "[[experiment]]", "[tune]")  # of a suite
 
 
 @pytest.mark.slow
@@ -179,10 +179,11 @@ def test_the_pieces_of_suites_that_are_shown_are_understood(tmp_path, lossbench)
     """Beside the experiment of mine.toml, which they are about, with what they name besides."""
     unnamed = [block.text for block in blocks(*WALK) if block.language == "toml" and block.file is None]
     assert sorted(text.split("\n", 1)[0] for text in unnamed) == sorted(PIECES)
-    tune, profile, published, claims = (block_that_starts_with(piece, *WALK).text for piece in PIECES)
+    profile, published, claims, swept, tune = (block_that_starts_with(piece, *WALK).text for piece in PIECES)
     assert len(tomllib.loads(claims)["claim"]) == 4
     experiment = named("mine.toml").partition("[[claim]]")[0]  # the first claim shown is that of mine.toml
     losses = 'losses = ["softmax", { name = "w_softmax", alpha = [0.5, 1.0, 1.5] }, "l_softmax", '
+    assert lossbench("new", "loss", "my_loss").returncode == 0
     (tmp_path / "mine.toml").write_text(
         experiment.replace('losses = ["softmax", ', losses)
         + published
@@ -190,6 +191,8 @@ def test_the_pieces_of_suites_that_are_shown_are_understood(tmp_path, lossbench)
         'losses = ["softmax", "w_softmax"]\nbackbone = "mlp"\nseeds = 3\nschedule = { steps = 5 }\n\n'
         + "\n".join((claims, tune, profile))
     )
-    assert lossbench("new", "loss", "my_loss").returncode == 0
     ran = lossbench("plan", "mine.toml", "--no-forecast", "--profile", "smoke")
     assert ran.returncode == 0, ran.stderr
+    (tmp_path / "mine.toml").write_text(f'name = "mine"\n{swept}')
+    ran = lossbench("plan", "mine.toml", "--no-forecast")
+    assert ran.returncode == 0 and "160 of 160 cells to train" in ran.stdout, ran.stdout + ran.stderr

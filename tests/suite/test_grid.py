@@ -219,5 +219,5 @@ def test_a_plan_keeps_the_points(read_suite):
         again = type(cell).from_json(cell.to_json())
         assert again.point == cell.point and again.title == cell.title
         older = {name: value for name, value in cell.to_json().items() if name not in ("axes", "shows")}
-        assert type(cell).from_json(older).point["dataset"] == cell.dataset.label
+        assert type(cell).from_json(older).point["width"] == cell.width
         assert replace(cell, axes={}, key="").key == cell.key

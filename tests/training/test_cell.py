@@ -77,9 +77,9 @@ def test_the_record_states_counts_ledger_angles_and_metrics(cells, registry, dig
 def test_temperature_scaling_is_fitted_on_images_that_are_not_trained_on(read_suite, registry):
     text = SMALL.replace('dataset = "digits"', 'dataset = { name = "digits", holdout = 0.5 }')
     seen = []
-    measured = train.measured
+    measured = train.measure_defaults
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "measured", lambda test, *rest: (seen.append(test), measured(test, *rest))[1])
+        patch.setattr(train, "measure_defaults", lambda cell, test: (seen.append(test), measured(cell, test))[1])
         record = train.run(plan(read_suite(text))[0], registry, DATA).record
     parts = load_dataset("digits", holdout=0.5)
     assert np.array_equal(seen[0].held_out.labels, parts.held_out.labels) and seen[0].held_out.outputs is not None
