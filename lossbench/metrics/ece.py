@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from lossbench.metrics import Evaluation
 
@@ -32,5 +31,7 @@ def expected(confidence: NDArray[np.float64], correct: NDArray[np.bool_], bins: 
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")
     n = len(confidence)
-    middle = (2 * stats.rankdata(confidence) - 1).astype(np.int64)  # twice the mean rank: whole numbers in (0, 2N)
+    _, place, count = np.unique(confidence, return_inverse=True, return_counts=True)
+    end = np.cumsum(count)
+    middle = (2 * end - count)[place]  # twice the mean rank, less one: whole numbers in (0, 2N)
     return 100 * float(np.abs(np.bincount(bins * middle // (2 * n), weights=correct - confidence)).sum()) / n

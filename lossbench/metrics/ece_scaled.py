@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-from scipy import optimize
-
 from lossbench.metrics import Evaluation, ece
 from lossbench.metrics._outputs import Outputs
 
@@ -28,6 +26,8 @@ def measure(test: Evaluation, *, bins: int = 15) -> float | None:
 
 def temperature(held_out: Outputs) -> float:
     """The T with the least NLL, which has one minimum: it is convex in 1/T."""
+    from scipy import optimize  # takes a third of a second, which every cell would pay
+
     reach = math.log(HOTTEST)
     found = optimize.minimize_scalar(lambda log_t: held_out.nll(math.exp(log_t)), bounds=(-reach, reach))
     return math.exp(found.x)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+from pathlib import Path
 
 import pytest
 from conftest import SMALL
 from kit.synthetic import Truth, write_run
 
+from lossbench import metrics as evaluations
 from lossbench.analysis.accuracy import means
 from lossbench.analysis.results import analyse
 from lossbench.core.errors import PluginError
@@ -140,3 +143,13 @@ def test_a_metric_at_another_value_has_one_name_however_it_is_written(registry, 
 def test_a_value_that_a_metric_cannot_have_is_refused(registry, written, problem):
     with pytest.raises(PluginError, match=re.escape(problem)):
         metrics.find(registry, written)
+
+
+def test_what_every_cell_loads_is_light():
+    """All built-in metrics run in every cell's process: scipy.stats or scipy.optimize would double its start."""
+    for path in Path(evaluations.__file__).parent.glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                module = getattr(node, "module", None) or ""
+                names = {f"{module}.{alias.name}".lstrip(".") for alias in node.names}
+                assert not {name for name in names if name.startswith("scipy")} - {"scipy.special"}, path.name
