@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lossbench.report import Report
     from lossbench.store.records import Store
 
+MOST_ROWS = 60  # of a table at the end of a run
 DONE, UNFINISHED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 
 
@@ -166,7 +167,9 @@ def show_report(report: Report) -> None:
             if isinstance(block, Prose):
                 echo(block.text)
             elif isinstance(block, Table):
-                console().print(table_of(block.columns, block.rows, left=block.left, title=block.caption))
+                console().print(table_of(block.columns, block.rows[:MOST_ROWS], left=block.left, title=block.caption))
+                if (more := len(block.rows) - MOST_ROWS) > 0:
+                    echo(f"… and {more} more rows; {report.files['summary.md']} has all")
     echo(f"\nreport   {report.files['summary.md']}\npage     {report.files['report.html']}")
 
 

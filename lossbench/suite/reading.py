@@ -677,17 +677,19 @@ class _Reader:
         return self.resolve(kind, name, written, path)
 
     def axes(self, kind: Kind, item: Plugin, path: Sequence[Any]) -> Swept:
-        """A plugin and the values of each of its options; a list sweeps several."""
+        """A plugin and the values of each of its options; a list sweeps several; `{ sweep = [...] }` always does."""
         name, written = self.named(item, path)
-        lists = tuple(
-            option
-            for option, value in written.items()
-            if isinstance(value, list) and not self.takes(kind, name, option, value)
+        swept: dict[str, list[Any]] = {}
+        for option, value in written.items():
+            if isinstance(value, dict) and value.keys() == {"sweep"} and isinstance(value["sweep"], list):
+                swept[option] = value["sweep"]
+            elif isinstance(value, list) and not self.takes(kind, name, option, value):
+                swept[option] = value
+        for option, listed in swept.items():
+            self.check_values(listed, [*path, option])
+        return Swept(
+            name, {option: swept.get(option, [value]) for option, value in written.items()}, tuple(swept), path
         )
-        for option in lists:
-            self.check_values(written[option], [*path, option])
-        axes = {option: value if option in lists else [value] for option, value in written.items()}
-        return Swept(name, axes, lists, path)
 
     def check_values(self, values: Sequence[Any], path: Sequence[Any]) -> None:
         """The values of an axis are one or more, each once."""

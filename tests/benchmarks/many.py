@@ -54,7 +54,7 @@ name = "axes"
 [[experiment]]
 name = "axes"
 dataset = {{ name = "digits", train = [400, 800] }}
-backbone = {{ name = "cnn", channels = [4, 6], depths = [1] }}
+backbone = {{ name = "cnn", channels = {{ sweep = [4, 6] }}, depths = [1] }}
 widths = [4, 16, 64]
 losses = {LOSSES[:7]}
 seeds = 10

@@ -91,6 +91,15 @@ def test_a_list_that_is_one_value_of_an_option_is_not_swept(read_suite):
     assert [point["dataset.classes"] for point in points(two)] == ["(4 6)", "(1 2)"]
 
 
+def test_an_option_that_takes_a_number_or_a_list_is_swept_where_the_suite_says_so(read_suite):
+    written = "backbone = { name = 'cnn', channels = CHANNELS, depths = [1, 1] }"
+    text = SMALL.replace(next(line for line in SMALL.splitlines() if line.startswith("backbone")), written)
+    assert "channels" not in points(read_suite(text.replace("CHANNELS", "[4, 8]")))[0]
+    found = points(read_suite(text.replace("CHANNELS", "{ sweep = [4, 8, 16] }")))
+    assert [point["channels"] for point in found] == [4, 8, 16]
+    assert {point["backbone"] for point in found} == {"cnn[depths=(1 1)]"}
+
+
 REFUSED = {
     "a value twice": ("lr = [0.02, 0.1]", "lr = [0.1, 0.1]", ["experiment.scale.schedule", "lr = 0.1 is listed twice"]),
     "a dataset twice": ('"glyphs[classes=10,per_class=20]"', '"digits[train=100]", "digits[train=100]"', ["twice"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections import Counter
@@ -84,6 +85,7 @@ def _braced(cell: str) -> str:
     return f"{{}}{text}" if text.startswith(("[", "*")) else text
 
 
+@functools.lru_cache(maxsize=1 << 14)  # tables repeat their cells: most are labels and short numbers
 def escaped(text: str) -> str:
     """Text that LaTeX shows unchanged; characters that its standard fonts lack are shown as their code point."""
     text = re.sub("(.)\u0304", "\ue000\\1", plain.line(text))  # a bar over the letter
