@@ -248,3 +248,28 @@ def test_text_stays_text_and_no_file_has_a_date(drawings):
     assert drawing.saved("png").startswith(b"\x89PNG")
     block = drawing.block()
     assert (block.name, block.svg, block.caption) == ("step-time", drawing.svg, drawing.caption)
+
+
+def test_figures_rendered_by_several_processes_are_the_same_to_the_byte():
+    """In a process of its own, since the one that runs the tests has threads; a worker that dies is replaced."""
+    code = """if True:
+        import os, sys
+        from lossbench.report.figures import parallel
+        from lossbench.report.figures.style import Drawing
+        def made():
+            return [Drawing(f"n{n}", "", 3, 2, lambda canvas, n=n: canvas.subplots().plot([0, n])) for n in range(6)]
+        alone = [drawing.svg for drawing in made()]
+        os.sched_getaffinity = lambda pid: {0, 1, 2}
+        forked, fork = [], os.fork
+        os.fork = lambda: forked.append(1) or fork()
+        together = made()
+        parallel.render(together)
+        assert len(forked) == 2 and [drawing.__dict__["svg"] for drawing in together] == alone
+        def dies(canvas, here=os.getpid()):
+            canvas.subplots()
+            os.getpid() == here or os.kill(os.getpid(), 9)
+        mortal = [Drawing(f"n{n}", "", 3, 2, dies) for n in range(6)]
+        parallel.render(mortal)
+        assert all("<svg" in drawing.svg for drawing in mortal)
+    """
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from lossbench.analysis.results import Results
 from lossbench.report import figures
 from lossbench.report.blocks import Section
+from lossbench.report.figures.parallel import render
 from lossbench.report.sections.accuracy import accuracy, across_datasets, comparisons, tuning
 from lossbench.report.sections.claims import claims, published
 from lossbench.report.sections.cost import cost
@@ -22,9 +23,11 @@ SECTIONS: tuple[Callable[[Results], Section], ...] = (
 
 def sections(results: Results) -> list[Section]:
     """The whole report; figures come before the tables of their section, and empty sections are left out."""
-    found = []
-    for section in (build(results) for build in SECTIONS):
-        drawn = tuple(drawing.block() for drawing in figures.of_section(results, section.slug))
-        if drawn or section.blocks:
-            found.append(replace(section, blocks=(*drawn, *section.blocks)))
-    return found
+    built = [build(results) for build in SECTIONS]
+    drawings = [list(figures.of_section(results, section.slug)) for section in built]
+    render([drawing for drawn in drawings for drawing in drawn])
+    found = [
+        replace(section, blocks=(*(drawing.block() for drawing in drawn), *section.blocks))
+        for section, drawn in zip(built, drawings, strict=True)
+    ]
+    return [section for section in found if section.blocks]
