@@ -47,8 +47,8 @@ class Along:
 
 
 def followed(results: Results, experiment: str) -> list[Along]:
-    """The numeric axes along which an experiment has finished points."""
-    points = [point for point in results.points if point["experiment"] == experiment]
+    """The numeric axes along which an experiment has points with values of the headline metric."""
+    points = [point for point in results.main_at if point["experiment"] == experiment]
     names = [name for name in varied(points) if all(is_number(point.get(name, 0)) for point in points)]
     found = [Along(experiment, name, tuple(_lines(points, name))) for name in names]
     return [along for along in found if along.lines]

@@ -347,7 +347,10 @@ def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path
         met = {name: spec.options[name] for name in parse_label(written)[1]}
         if along not in spec.options:
             hint = nearest(along, [*spec.options, *_axes(experiment)])
-            raise names.fail([*path, key], f"loss '{spec.name}' has no option '{along}'; {hint}")
+            problem = (
+                f"loss '{spec.name}' has no option '{along}', and experiment '{experiment.name}' does not sweep it"
+            )
+            raise names.fail([*path, key], f"{problem} (as a list, or {{ sweep = [...] }}); {hint}")
         loss = label(spec.name, met)
         try:
             known = list(variants(experiment.losses, loss, along))
@@ -367,7 +370,8 @@ def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path
         values = [float(value) for value in wanted if value != "min"]
     if len(set(values)) < FEWEST_VALUES[key]:
         problem = f"needs at least {FEWEST_VALUES[key]} values of '{along}', the cells have {_listed(values)}"
-        raise names.fail([*path, key], f"{problem}; compare two with 'better' and 'than'")
+        cure = "add a value" if follows_axis else "compare two with 'better' and 'than'"
+        raise names.fail([*path, key], f"{problem}; {cure}")
     kept = sorted(set(values)) if claim.values is not None else None
     return claim.model_copy(update={"loss": loss, "values": kept, "follows_axis": follows_axis})
 

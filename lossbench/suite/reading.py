@@ -613,16 +613,14 @@ class _Reader:
             raise self.fail(path, error) from error
 
     def metric(self, written: str, path: Sequence[Any]) -> MetricFile:
-        if written not in self.known_metrics:
-            try:
-                found = metrics.find(self.registry, written)
-            except OptionError as error:
-                raise self.fail([*path, error.option] if error.option else path, error) from error
-            except PluginError as error:
-                raise self.fail(path, error) from error
-            self.known_metrics.setdefault(found.name, found)
-            return found
-        return self.known_metrics[written]
+        try:
+            found = self.known_metrics.get(written) or metrics.find(self.registry, written)
+            self.registry.find("metric", found.plugin.name)  # refuses two files of that name
+        except OptionError as error:
+            raise self.fail([*path, error.option] if error.option else path, error) from error
+        except PluginError as error:
+            raise self.fail(path, error) from error
+        return self.known_metrics.setdefault(found.name, found)
 
     def measuring(self, experiment: Experiment, claims: Sequence[Claim]) -> Experiment:
         """The experiment with every metric that the suite asks it for: its own list, the headline, its claims."""

@@ -10,6 +10,7 @@ import pandas as pd
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import Along
+from lossbench.core.model import GEOMETRY
 from lossbench.report import words
 from lossbench.report.blocks import Block, Prose, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment, table
@@ -145,7 +146,9 @@ def geometry(results: Results) -> Section:
         "and smallest; simplex distance: root mean square distance of their cosines from −1/(C−1); norm: mean feature "
         "norm."
     )
-    tables = per_experiment(finished(results), write, caption, left=["loss"])
+    frame = finished(results)
+    frame = frame[frame[[*GEOMETRY, "angle_train", "angle_test"]].notna().any(axis=1)] if len(frame) else frame
+    tables = per_experiment(frame, write, caption, left=["loss"])
     by_class = dict(by_experiment(results.class_angles))
     blocks: list[Block] = []
     for each in tables:

@@ -32,7 +32,8 @@ def findings(results: Results) -> Section:
         verdicts = ", ".join(f"{count} {word}" for word, count in counted.most_common())
         text += f"; of {len(results.claims)} claims: {verdicts}"
     blocks = [Prose(f"{text}.")]
-    for kind, sign in (("gain", headline.sign), ("drop", -headline.sign)):
+    kinds = ("gain", "drop") if headline.sign > 0 else ("improvement", "deterioration")  # a gain of −2 would confuse
+    for kind, sign in zip(kinds, (headline.sign, -headline.sign), strict=True):
         if (row := _extreme(frame, sign)) is not None:
             blocks.append(Prose(f"The largest {kind}: {words.comparison(row, results.place(row['point']))}"))
     return Section("findings", "What we found", tuple(blocks))
