@@ -256,7 +256,7 @@ def test_a_profile_with_more_seeds_is_no_second_look_at_another(tmp_path, read_s
 @pytest.mark.timeout(1800)
 def test_the_paper_runs_without_anything_and_its_networks_are_trained(tmp_path):
     """Two seeds of five."""
-    done = in_the_woods(tmp_path, "run", "paper", "--seed", "0", "--seed", "1", timeout=1800)
+    done = in_the_woods(tmp_path, "run", "paper", "--set", "seeds=2", timeout=1800)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr.startswith("lossbench: profile offline: no GPU, and mnist, fashion_mnist, cifar10 and ")
     stated = json.loads((tmp_path / "reports/report.json").read_text())
