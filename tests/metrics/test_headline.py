@@ -65,7 +65,7 @@ def test_the_report_names_it_with_its_unit_and_its_direction(results):
     assert {"angle, degrees", "Δ degrees [95 % interval]"} <= set(table.columns)
     texts = [block.text for block in findings(results).blocks]
     assert texts[0].startswith("Of 2 comparisons of angle with softmax")
-    assert texts[1].startswith("The largest gain: w_softmax")
+    assert texts[1].startswith("The largest improvement: w_softmax")
 
 
 def test_ranks_give_the_first_place_to_the_best(read_suite):

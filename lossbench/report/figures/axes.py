@@ -20,7 +20,7 @@ from lossbench.report.figures import style
 from lossbench.report.figures.style import BAND, LINE, WIDTH, Drawing, Look, counted, heading, looks, percent, short
 
 MARK = "#B3400A"  # of M_min
-MOST_PANELS = 4
+MOST_PANELS = 6
 LOG_FROM = 4.0  # the span of values from which an axis is logarithmic
 LETTER = 0.026  # of a tick label, as a share of the width of a panel
 
