@@ -20,7 +20,7 @@ from lossbench.core.format import Claim, PublishedText, Schedule, Task, Timing
 from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import without
 from lossbench.core.metric import Metric
-from lossbench.core.point import COLUMNS, Point, shown
+from lossbench.core.point import Point, shown
 from lossbench.core.values import frozen
 
 # Raised whenever lossbench's own training or evaluation code changes results, so that older records are not taken for
@@ -186,13 +186,9 @@ class Experiment:
         return tuple(nodes.values())
 
     @cached_property
-    def varied(self) -> tuple[str, ...]:
-        """The axes that have several values in its grid, or that only some of its points have."""
-        found: dict[str, set[Any]] = {}
-        for point, *_ in self.grid:
-            for name, value in point.items():
-                found.setdefault(name, set()).add(value)
-        return tuple(name for name, values in found.items() if len(values) > 1 or name not in COLUMNS)
+    def axes(self) -> list[str]:
+        """The axes of its grid."""
+        return list(dict.fromkeys(name for point, *_ in self.grid for name in point if name != "experiment"))
 
     def trains_as(self, other: Experiment) -> bool:
         """Whether its cells are trained as those of `other`, apart from losses, seeds and machines."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lossbench.core.model import Cell, DataAt, Experiment, Setting, Spec, Suite
+from lossbench.core.point import COLUMNS, varied
 
 
 def plan(suite: Suite, tuned: Sequence[Experiment] = ()) -> list[Cell]:
@@ -99,7 +100,12 @@ def _timing_cells(experiment: Experiment) -> Iterator[Cell]:
 
 def _grid(experiment: Experiment, seed: int, datasets: Sequence[DataAt]) -> Iterator[Cell]:
     """One cell (of the first loss) per point. `datasets` are the experiment's own, or those of its trials."""
-    shows = tuple(name for name in experiment.varied if name not in ("classes", "width"))
+    distinct = varied(node.point for node in experiment.grid)
+    shows = tuple(
+        name
+        for name in experiment.axes
+        if name not in ("classes", "width") and (name in distinct or name not in COLUMNS)
+    )
     for point, data, backbone, width, schedule in experiment.grid:
         yield Cell(
             experiment=experiment.name,

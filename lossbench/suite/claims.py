@@ -154,7 +154,7 @@ def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) ->
         return None if written is None else names.one_of(written, experiment.losses, [*path, key])
 
     if claim.along is not None:
-        if experiment.tunes and claim.along not in _axes(experiment):
+        if experiment.tunes and claim.along not in experiment.axes:
             problem = f"tuning chooses the options of '{experiment.name}', so it has no trend along '{claim.along}'"
             raise names.fail(path, f"{problem}; use an axis such as width, or the experiment '{experiment.tunes}'")
         found = claim.model_copy(update={"than": named("than", claim.than)})
@@ -185,8 +185,8 @@ def _check_place(claim: Claim, experiment: Experiment, path: Path, names: Names)
         problem = f"experiment '{experiment.name}' has no cells with {claim.classes} classes; known: {known}"
         raise names.fail([*path, "classes"], problem)
     for name, value in claim.at.items():
-        if name not in _axes(experiment):
-            problem = f"experiment '{experiment.name}' has no axis '{name}'; {nearest(name, _axes(experiment))}"
+        if name not in experiment.axes:
+            problem = f"experiment '{experiment.name}' has no axis '{name}'; {nearest(name, experiment.axes)}"
             raise names.fail([*path, "at", name], problem)
         if name in AVERAGED and getattr(claim, name) is not None:
             raise names.fail([*path, "at", name], f"is given twice, also as '{name}'; remove one")
@@ -203,7 +203,7 @@ def cases(claim: Claim, experiment: Experiment) -> list[Claim]:
     points = [point for point, *_ in experiment.grid if covers(claim, point)]
     if claim.follows_axis:
         points = [point for point in points if claim.along in point]
-    apart = [name for name in _axes(experiment) if name not in (*AVERAGED, claim.along)]
+    apart = [name for name in experiment.axes if name not in (*AVERAGED, claim.along)]
     found = list(dict.fromkeys(tuple((name, point.get(name)) for name in apart) for point in points))
     if len(found) < 2:
         return [claim]
@@ -214,11 +214,6 @@ def cases(claim: Claim, experiment: Experiment) -> list[Claim]:
         return claim.model_copy(update={"at": {**claim.at, **values}, "text": f"{claim.text} ({named})"})
 
     return [case_of(dict(case)) for case in found]
-
-
-def _axes(experiment: Experiment) -> list[str]:
-    """The axes of its grid."""
-    return list(dict.fromkeys(name for point, *_ in experiment.grid for name in point if name != "experiment"))
 
 
 def _check_margin(claim: Claim, path: Path, names: Names) -> None:
@@ -336,7 +331,7 @@ def _missing_key(key: str, experiment: Experiment) -> str:
 def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> Claim:
     key = next(key for key in FEWEST_VALUES if getattr(claim, key))
     written = str(claim.loss)
-    follows_axis = along in _axes(experiment)
+    follows_axis = along in experiment.axes
     if follows_axis:
         loss = names.one_of(written, experiment.losses, [*path, "loss"])
         known = _followable(claim, along, experiment, path, names)
@@ -346,7 +341,7 @@ def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path
         spec = names.loss(written, [*path, "loss"])
         met = {name: spec.options[name] for name in parse_label(written)[1]}
         if along not in spec.options:
-            hint = nearest(along, [*spec.options, *_axes(experiment)])
+            hint = nearest(along, [*spec.options, *experiment.axes])
             problem = (
                 f"loss '{spec.name}' has no option '{along}', and experiment '{experiment.name}' does not sweep it"
             )

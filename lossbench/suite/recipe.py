@@ -23,7 +23,7 @@ Problem = tuple[list[str], str]  # the path of the key inside the schedule, and 
 
 
 def problems(schedule: Schedule, *, classes: Iterable[int], warm: int) -> Iterator[Problem]:
-    """What is wrong with a schedule as it is written, for data of so many classes, after `warm` shared steps."""
+    """What is wrong with a schedule; `classes` are those of its datasets, `warm` the steps of a shared warm start."""
     if schedule.timm is not None:
         yield [], f"unknown key 'timm'; {nearest('timm', set(Schedule.model_fields) - {'timm'})}"
     if (schedule.epochs is None) == (schedule.steps == 0):
