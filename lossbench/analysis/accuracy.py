@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 
 from lossbench import stats
-from lossbench.analysis.measured import Measured
-from lossbench.analysis.records import RunData, points
+from lossbench.analysis import verdicts
+from lossbench.analysis.records import BITS, RunData, points
 from lossbench.core.geometry import minimum_width
 from lossbench.core.metric import Metric
 from lossbench.core.model import GEOMETRY, LEDGER
-from lossbench.core.point import Point
 from lossbench.plugins.metrics import columns
 
 
@@ -27,15 +26,14 @@ def means(metrics: Iterable[Metric]) -> list[str]:
 
 
 def main(data: RunData) -> pd.DataFrame:
-    """One row per loss and point: the headline metric with its interval and standard errors, ties, other means.
+    """One row per loss and point: the headline metric with its interval, median and worst seed, and other means.
 
-    `value`, `low`, `high`, `seed_se`, `test_se` and `ties` are those of the headline metric.
+    `value`, `low`, `high`, `median`, `worst`, `seed_se` and `test_se` are those of the headline metric.
     """
     rows = []
     planned = data.records[data.records["kind"] == "train"]
     headline, shown = data.headline, means(data.metrics.values())
     for point, group in points(planned):
-        letters = _tie_letters(data.measured, headline.name, data.labels, point)
         done = group[group["status"] == "done"]
         over_seeds = done[[*shown, "accuracy", "total"]].astype(float).groupby(done["label"]).mean()
         counts = group["label"].value_counts()
@@ -55,27 +53,13 @@ def main(data: RunData) -> pd.DataFrame:
                 "low": low,
                 "high": high,
                 "seed_se": float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan,
-                "test_se": math.sqrt(mean * (100 - mean) / found["total"]) if n and of_bits(headline) else math.nan,
-                "ties": letters.get(label, ""),
+                "test_se": math.sqrt(mean * (100 - mean) / found["total"]) if n and headline.name in BITS else math.nan,
+                "median": float(np.median(values)) if n else math.nan,
+                "worst": headline.sign * min(headline.sign * value for value in values) if n else math.nan,
+                "flags": verdicts.AT_CHANCE if (point, label) in data.at_chance else "",
                 "task": group["task"].iloc[0],
                 **{name: found[name] for name in shown},
                 "minimum": minimum_width(point["classes"]),
             }
             rows.append(row)
     return pd.DataFrame(rows)
-
-
-def of_bits(metric: Metric) -> bool:
-    """Whether it is the share of correct test examples, each of which has a bit."""
-    return metric.name in ("accuracy", "recall@1")
-
-
-def _tie_letters(measured: Measured, metric: str, labels: list[str], point: Point) -> dict[str, str]:
-    """Letters by loss: two losses share one if their values at the point do not differ significantly."""
-    found = {label: values for label in labels if (values := measured.at(metric, point, label))}
-    if len(found) < 2:
-        return {}
-    seeds = sorted({seed for values in found.values() for seed in values})
-    table = [[values.get(seed, math.nan) for values in found.values()] for seed in seeds]
-    resolution = measured.resolution(metric, [point], next(iter(found)))
-    return dict(zip(found, stats.tie_letters(table, resolution=resolution), strict=True))

@@ -3,247 +3,261 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.special
+from numpy.typing import NDArray
 
 from lossbench import stats
-from lossbench.analysis.measured import Contrast, time_contrast
+from lossbench.analysis.comparisons import row_of
+from lossbench.analysis.measured import Contrast
 from lossbench.analysis.records import RunData
+from lossbench.analysis.verdicts import (
+    AT_CHANCE,
+    LEARNED,
+    NOT_TESTABLE,
+    ONE_SEED,
+    UNDERTRAINED,
+    Asked,
+    Term,
+    Verdicts,
+    judged,
+    noise,
+)
 from lossbench.core.format import Claim
 from lossbench.core.point import Point
 from lossbench.suite.claims import covers, variants
 
-# The numbers of a claim, `judge` (Holm's p → verdict and evidence) and `needed` (size of the family → seeds).
 Row = dict[str, Any]
-Judge = Callable[[float], tuple[str, str]]
 Side = tuple[float, Sequence[Point], str]  # a value of the option or axis, and the points and the loss that have it
 
+SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_RUN = "not run"  # the evidence of a claim without records
 
 
-def tested(data: RunData, claim: Claim) -> Row:
-    """The claim's numbers, and how they are judged."""
-    if claim.along is None:
-        return _two_losses(data, claim)
-    return (_unchanged if claim.unchanged_with else _trend)(data, claim, claim.along)
+def family_of(claim: Claim) -> str:
+    return f"claims {claim.family}".rstrip()
 
 
 def covered(data: RunData, claim: Claim) -> list[Point]:
     """The measured points that a claim is about."""
-    return [point for point in data.points if covers(claim, point)]
+    points = [cell.point for cell in data.timed] if claim.metric == "step_seconds" else data.points
+    return [point for point in points if covers(claim, point)]
 
 
 # ---- one loss against another ----------------------------------------------------------------------------------------
 
 
-def _two_losses(data: RunData, claim: Claim) -> Row:
-    """One loss is better than another, not worse, or equivalent."""
-    a, b = map(str, claim.equivalent or (claim.better or claim.not_worse, claim.than))
-    margin = _margin(data, claim)
-    if claim.metric == "step_seconds":
-        first, second = (_rounds(data, claim, loss) for loss in (a, b))
-        shared = min(len(first), len(second))
-        found = time_contrast(first[:shared], second[:shared], margin)
-        band = math.log1p(margin / 100)
-    else:
-        where = covered(data, claim)
-        found = data.measured.contrast(claim.metric, where, a, b, margin, than_metric=claim.than_metric or "")
-        band = margin
+def losses(claim: Claim) -> tuple[str, str]:
+    """The losses of a claim about two, in its order."""
+    a, b = claim.equivalent or (claim.better or claim.not_worse, claim.than)
+    return str(a), str(b)
+
+
+def asked(data: RunData, claim: Claim) -> Asked:
+    """The comparison that a claim about two losses states."""
+    return Asked(claim.metric, tuple(covered(data, claim)), *losses(claim), claim.than_metric or "")
+
+
+def two_losses(data: RunData, verdicts: Verdicts, claim: Claim) -> Row:
+    """One loss is better than another, not worse, or equivalent: read off the interval of their comparison."""
+    question = asked(data, claim)
+    if why := verdicts.barred(question):
+        return row_of(verdicts.of(question)) | {"evidence": _at_chance(why)}
+    found = verdicts.of(question)
+    if found.n < stats.FEWEST_SEEDS:
+        return row_of(found) | {"verdict": UNDECIDED, "evidence": _too_few(found.n)}
+    margin = claim.margin or data.margin(claim.metric)
+    sign = data.metrics[claim.metric].sign
+    low, high = (found.low, found.high) if sign > 0 else (-found.high, -found.low)  # larger is better
     if claim.better:
-        judged = _better(data.metrics[claim.metric].higher_is_better, found)
+        word, said = _better(low, high, margin, found.unit)
     elif claim.not_worse:
-        better, worse = found.sides if data.metrics[claim.metric].higher_is_better else found.sides[::-1]
-        judged = _not_worse(found, stats.noninferior(better, worse, band, resolution=found.resolution), margin)
+        word, said = _not_worse(low, high, margin, found.unit)
     else:
-        judged = _equivalent(found, stats.beyond(*found.sides, band, resolution=found.resolution), band, margin)
-    return found._asdict() | judged
+        word, said = _equivalent(low, high, margin, found.unit)
+    return row_of(found) | {"verdict": word, "evidence": "; ".join([said, *found.flags])}
 
 
-def _better(higher: bool, found: Contrast) -> Row:
-    """The difference is significant and has the claimed sign."""
-    as_claimed = (found.delta > 0) == higher
-
-    def judge(p_holm: float) -> tuple[str, str]:
-        if found.n < stats.FEWEST_SEEDS:
-            return "undecided", _too_few(found.n)
-        return stats.claim_verdict(p_holm, as_claimed), stats.verdict(p_holm, found.tost_p)
-
-    def needed(family: int) -> int | None:
-        # If the two are equivalent, no number of seeds shows that one is better.
-        return None if found.tost_p < stats.LEVEL else _seeds(found.dz, found.n, family)
-
-    return {"judge": judge, "needed": needed}
+def _better(low: float, high: float, margin: float, unit: str) -> tuple[str, str]:
+    match stats.verdict(low, high, margin):
+        case "better":
+            return SUPPORTED, "better"
+        case "worse":
+            return CONTRADICTED, "worse"
+        case "equivalent":
+            return CONTRADICTED, f"the difference is within ±{margin:g} {unit}".rstrip()
+    return UNDECIDED, "the interval includes zero"
 
 
-def _equivalent(found: Contrast, past: float, band: float, margin: float) -> Row:
-    """Supported if the interval lies inside the margin, contradicted if outside."""
-    inside = found.tost_p < past if found.n >= stats.FEWEST_SEEDS else False
-    p = math.nan if found.n < stats.FEWEST_SEEDS else found.tost_p if inside else past
-    words = ("90 % interval within", "95 % interval outside", "interval not clearly within or outside")
-    delta = math.log1p(found.delta / 100) if found.unit == "%" else found.delta  # in the unit of SD and band
+def _not_worse(low: float, high: float, margin: float, unit: str) -> tuple[str, str]:
+    bound = f"{margin:g} {unit}".rstrip()
+    if low > -margin:
+        return SUPPORTED, f"worse by less than {bound}, if at all"
+    if high < -margin:
+        return CONTRADICTED, f"worse by more than {bound}"
+    return UNDECIDED, f"may be worse by more or by less than {bound}"
+
+
+def _equivalent(low: float, high: float, margin: float, unit: str) -> tuple[str, str]:
+    bound = f"±{margin:g} {unit}".rstrip()
+    if -margin < low and high < margin:
+        return SUPPORTED, f"the interval lies within {bound}"
+    if low > margin or high < -margin:
+        return CONTRADICTED, f"the interval lies outside {bound}"
+    return UNDECIDED, f"the interval is neither within nor outside {bound}"
+
+
+# ---- along the values of an option of the loss, or of an axis --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Series:
+    """A metric (or its gain over another loss) along the values of an option or axis, for the seeds that have all."""
+
+    at: list[float]
+    table: NDArray[np.float64]  # seeds × values
+    seeds: list[int]
+    sides: list[Side]
+    resolution: float
+    barred: list[str]  # why it cannot be tested
+    flags: tuple[str, ...]
+
+    @property
+    def intervals(self) -> int:
+        """How many intervals it has if nothing changes along it: one for each further value."""
+        return len(self.at) - 1 if self.testable else 0
+
+    @property
+    def testable(self) -> bool:
+        return len(self.at) > 1 and len(self.table) >= stats.FEWEST_SEEDS and not self.barred
+
+
+def along(data: RunData, claim: Claim, axis: str) -> Series:
+    """The values that a claim follows."""
+    sides = followed(data, claim, axis)
+    measured = data.measured
+    columns = [measured.over(claim.metric, where, loss) for _, where, loss in sides]
+    if claim.than:
+        than = [measured.over(claim.metric, where, claim.than) for _, where, _ in sides]
+        both = zip(columns, than, strict=True)
+        columns = [{seed: mine[seed] - base[seed] for seed in mine if seed in base} for mine, base in both]
+    seeds = [seed for seed in columns[0] if all(seed in column for column in columns)] if columns else []
+    table = np.array([[column[seed] for column in columns] for seed in seeds]).reshape(len(seeds), len(columns))
+    learned = data.metrics[claim.metric].source in LEARNED
+    used = [(point, name) for _, where, loss in sides for point in where for name in (loss, claim.than) if name]
+    return Series(
+        at=[float(value) for value, _, _ in sides],
+        table=table,
+        seeds=seeds,
+        sides=sides,
+        resolution=max((measured.resolution(claim.metric, where, loss) for _, where, loss in sides), default=0.0),
+        barred=[data.at_chance[at] for at in used if at in data.at_chance] if learned else [],
+        flags=(UNDERTRAINED,) if learned and any(point in data.undertrained for point, _ in used) else (),
+    )
+
+
+def trend(data: RunData, claim: Claim, axis: str, series: Series, level: float) -> Row:
+    """The metric increases or decreases: its slope does, and no step goes back by more than the margin."""
+    doubling = claim.follows_axis and min(series.at, default=0.0) > 0
+    scale, per = (np.log2, f"doubling of {axis}") if doubling else (np.asarray, f"unit of {axis}")
+    metric = data.metrics[claim.metric]
+    factor = 100.0 if metric.source == "rounds" else 1.0  # of log seconds: a slope in percent, nearly
+    unit = f"{metric.unit} per {per}".strip()
+    if not series.testable:
+        return _untestable(series, unit, axis, level)
+    x, table = scale(series.at), factor * series.table
+    spread = {"resolution": series.resolution, "noise": factor * _noise(data, claim, series, stats.coefficients(x))}
+    found = stats.trend(x, table, level, **spread)
+    margin = claim.margin or data.margin(claim.metric)
+    way = 1 if claim.increases_with else -1
+    low, high = (found.low, found.high) if way > 0 else (-found.high, -found.low)
+    whole = float(max(x) - min(x))
+    values = ", ".join(f"{value:g}" for value in series.at)
+    over = f"over {axis} = {values}"
+    steps = f"{_written(min(series.at[found.back : found.back + 2]))} to {_written(max(series.at[found.back : found.back + 2]))}"
+    if -margin < low * whole and high * whole < margin:
+        word, said = CONTRADICTED, f"changes by less than {margin:g} {metric.unit} {over}"
+    elif low > 0 and found.back_bound < max(margin, 1e-300):
+        word, said = SUPPORTED, f"every step {over} follows, up to the margin"
+    elif low > 0:
+        back = f"may go back by {found.back_bound:.3g} {metric.unit}".rstrip()
+        word, said = UNDECIDED, f"{'rises' if way > 0 else 'falls'} overall {over}, but {back} from {axis} = {steps}"
+    elif high < 0:
+        word, said = CONTRADICTED, f"the slope {over} has the other direction"
+    else:
+        word, said = UNDECIDED, f"the slope {over} may be zero"
+    slopes = table @ stats.coefficients(x)
+    fragile = word != UNDECIDED and stats.one_seed_decides(slopes, 0.0, level, **spread)
+    flags = (*((ONE_SEED,) if fragile else ()), *series.flags)
+    undecided = word == UNDECIDED and low <= 0 <= high
+    needed = stats.seeds_needed(found.slope, found.sd, found.n, level, noise=spread["noise"]) if undecided else None
     return {
-        "p": p,
-        "judge": _by_margin(found, p, inside, words, f"±{margin:g}"),
-        "needed": lambda family: _seeds_of_margin(delta, found.sd, band, found.n, family),
+        **_numbers(found.n, unit, level, found.slope, found.low, found.high, found.p),
+        "verdict": word,
+        "evidence": "; ".join([said, *flags]),
+        "flags": "; ".join(flags),
+        "seeds_needed": needed and needed.low,
+        "seeds_needed_high": needed and needed.high,
     }
 
 
-def _not_worse(found: Contrast, p: float, margin: float) -> Row:
-    """Supported if the loss is worse by less than the margin, contradicted if by more."""
-    holds = p < 0.5
-    words = (
-        "90 % interval: worse by less than",
-        "95 % interval: worse by more than",
-        "may be worse by more or less than",
-    )
+def unchanged(data: RunData, claim: Claim, axis: str, series: Series, level: float) -> Row:
+    """At every further value the metric is equivalent to that at the smallest value: all intervals lie in the margin.
 
-    def needed(family: int) -> int | None:
-        quantile = float(scipy.special.stdtrit(found.n - 1, 1 - p))  # (Δ + margin)/(SD/√n), whichever way is better
-        one_sided = family / 2 if holds else family  # seeds_needed() plans two-sided tests
-        return _seeds(quantile / math.sqrt(found.n), found.n, one_sided)
-
-    shown = p if holds or math.isnan(p) else min(1.0, 2 * (1 - p))
-    return {"p": shown, "judge": _by_margin(found, shown, holds, words, f"{margin:g}"), "needed": needed}
-
-
-def _by_margin(found: Contrast, p: float, holds: bool, words: tuple[str, str, str], bound: str) -> Judge:
-    def judge(p_holm: float) -> tuple[str, str]:
-        if found.n < stats.FEWEST_SEEDS:
-            return "undecided", _too_few(found.n)
-        return _judged_by_margin(p, p_holm, holds, words, f"{bound} {found.unit}".rstrip())
-
-    return judge
-
-
-# ---- along the values of an option of the loss, of the width or of the number of classes -----------------------------
-
-
-def _unchanged(data: RunData, claim: Claim, along: str) -> Row:
-    """At every further value the metric is equivalent to that at the smallest value.
-
-    All must be equivalent for support, so the largest p counts; one difference beyond the margin contradicts, so the
-    smallest of those p values counts, times their number.
+    One interval outside the margin contradicts. The numbers are those of the interval that decides: the one that
+    reaches furthest, or that is furthest outside.
     """
-    at, table, resolution = _values_along(data, claim, along)
-    unit, margin = data.metrics[claim.metric].unit, _margin(data, claim)
-    band = margin
-    if claim.metric == "step_seconds":
-        table, band = np.log(table), math.log1p(margin / 100)
-    n = len(table)
-    if len(at) < 2 or n < stats.FEWEST_SEEDS:
-        return nothing(n, unit, _too_few(n) if len(at) >= 2 or not n else f"only one value of {along} was run")
-    first, *others = table.T
-    found = [stats.paired(column, first, resolution=resolution) for column in others]
-    inside = max(stats.tost(column, first, band, resolution=resolution) for column in others)
-    past = min(1.0, len(others) * min(stats.beyond(column, first, band, resolution=resolution) for column in others))
-    far = max(range(len(found)), key=lambda index: abs(found[index].delta))
-    numbers = {name: getattr(found[far], name) for name in ("delta", "low", "high")}
-    if claim.metric == "step_seconds":
-        numbers = {name: 100 * math.expm1(value) for name, value in numbers.items()}
-
-    def judge(p_holm: float) -> tuple[str, str]:
-        words = ("90 % intervals within", "a 95 % interval outside", "intervals not clearly within or outside")
-        bound = f"±{margin:g} {unit}".rstrip()
-        word, said = _judged_by_margin(min(inside, past), p_holm, inside < past, words, bound)
-        values = ", ".join(f"{value:g}" for value in at[1:])
-        return word, f"{along} = {values} against {at[0]:g}: {said}; the largest difference is at {at[1 + far]:g}"
-
-    def needed(family: int) -> int | None:
-        outside = [each for each in found if abs(each.delta) >= band]  # one of them is enough to contradict
-        ways = [_seeds_of_margin(each.delta, each.sd, band, n, family) for each in outside or found if each.sd > 0]
-        known = [way for way in ways if way is not None]
-        if outside:
-            return min(known, default=None)
-        return max(known) if known and len(known) == len(ways) else None
-
-    return {"n": n, "unit": unit, **numbers, "p": min(inside, past), "judge": judge, "needed": needed}
+    metric = data.metrics[claim.metric]
+    if not series.testable:
+        return _untestable(series, metric.unit, axis, level)
+    margin = claim.margin or data.margin(claim.metric)
+    first, *others = series.table.T
+    found = []
+    for place, column in enumerate(others, 1):
+        weights = np.zeros(len(series.at))
+        weights[[0, place]] = -1, 1
+        spread = {"resolution": series.resolution, "noise": _noise(data, claim, series, weights)}
+        contrast = Contrast(column, first, metric.unit, logarithms=metric.source == "rounds", **spread)
+        found.append(judged(contrast, level, margin, 1))
+    outside = [one.low > margin or one.high < -margin for one in found]
+    reach = [max(one.low, -one.high) if any(outside) else max(-one.low, one.high) for one in found]
+    far = int(np.argmax(reach))
+    word, said = _equivalent(found[far].low, found[far].high, margin, metric.unit)
+    values = ", ".join(f"{value:g}" for value in series.at[1:])
+    flags = (*found[far].flags, *series.flags)
+    said = f"{axis} = {values} against {series.at[0]:g}: at {series.at[1 + far]:g} {said}"
+    numbers = row_of(found[far]) | {"verdict": word, "evidence": "; ".join([said, *flags]), "flags": "; ".join(flags)}
+    return numbers
 
 
-def _trend(data: RunData, claim: Claim, along: str) -> Row:
-    """The metric increases or decreases: Page's test over the seeds, and no significant step in the other direction."""
-    at, table, resolution = _values_along(data, claim, along)
-    doubling = claim.follows_axis and min(at, default=0.0) > 0
-    scale, per = (np.log2, f"doubling of {along}") if doubling else (np.asarray, f"unit of {along}")
-    unit = data.metrics[claim.metric].unit
-    if claim.metric == "step_seconds":
-        table, unit = 100 * np.log(table), "%"  # of log seconds: a slope in percent, nearly
-    unit = f"{unit} per {per}".strip()
-    if len(at) < 3:
-        n = len(table)
-        return nothing(n, unit, f"only {len(at)} values of {along} were run" if n else _too_few(n))
-    found = stats.trend(scale(at), table, resolution=resolution)
-    p, holds = stats.trend_evidence(found, "increases" if claim.increases_with else "decreases")
-
-    def judge(p_holm: float) -> tuple[str, str]:
-        if found.n < stats.FEWEST_SEEDS:
-            return "undecided", _too_few(found.n)
-        values = ", ".join(f"{value:g}" for value in at)
-        steps = f"{found.rises} steps rise and {found.falls} fall significantly"
-        said = f"Page's trend over {along} = {values}, Spearman {found.spearman:+.2f}; {steps}"
-        return stats.claim_verdict(p_holm, holds), said
-
-    numbers = {"n": found.n, "delta": found.slope, "low": found.low, "high": found.high, "p": p, "unit": unit}
-    return numbers | {"judge": judge, "needed": lambda family: _seeds(_slope_dz(found), found.n, family)}
-
-
-def nothing(n: int, unit: str, why: str) -> Row:
-    """A claim for which too little was run."""
-    numbers = dict.fromkeys(("delta", "low", "high", "p"), math.nan)
-    return {"n": n, "unit": unit, **numbers, "judge": lambda _: ("undecided", why), "needed": lambda _: None}
-
-
-def followed(data: RunData, claim: Claim, along: str) -> list[Side]:
+def followed(data: RunData, claim: Claim, axis: str) -> list[Side]:
     """The values of the option or axis, each with the points and the loss that have it."""
     where = covered(data, claim)
     found: list[Side]
     if claim.follows_axis:
-        where = _crossed(where, along, claim)
-        values = sorted({point[along] for point in where})
-        found = [(value, [p for p in where if p[along] == value], str(claim.loss)) for value in values]
+        where = _crossed(where, axis, claim)
+        values = sorted({point[axis] for point in where})
+        found = [(value, [p for p in where if p[axis] == value], str(claim.loss)) for value in values]
     else:
         mine = (cell for cell in data.cells if cell.experiment == claim.experiment and cell.kind == "train")
-        labels = variants(list({cell.loss.label: cell.loss for cell in mine}.values()), str(claim.loss), along)
+        labels = variants(list({cell.loss.label: cell.loss for cell in mine}.values()), str(claim.loss), axis)
         found = [(value, where, label) for value, label in labels.items()]
     return [side for side in found if claim.values is None or side[0] in claim.values]
 
 
-def _values_along(data: RunData, claim: Claim, along: str) -> tuple[list[float], np.ndarray[Any, Any], float]:
-    """The values of the option, a table of seeds (or rounds) × values, and the resolution of the metric."""
-    sides = followed(data, claim, along)
-    at = [float(value) for value, _, _ in sides]
-    columns: list[dict[int, float]]
-    if claim.metric == "step_seconds":
-        columns = [dict(enumerate(_rounds(data, claim, loss))) for _, _, loss in sides]
-        if claim.than:
-            base = dict(enumerate(_rounds(data, claim, claim.than)))
-            columns = [{key: mine[key] / base[key] for key in mine if key in base} for mine in columns]
-        resolution = 0.0
-    else:
-        measured = data.measured
-        columns = [measured.over(claim.metric, where, loss) for _, where, loss in sides]
-        if claim.than:
-            than = [measured.over(claim.metric, where, claim.than) for _, where, _ in sides]
-            both = zip(columns, than, strict=True)
-            columns = [{seed: mine[seed] - base[seed] for seed in mine if seed in base} for mine, base in both]
-        resolution = max((measured.resolution(claim.metric, where, loss) for _, where, loss in sides), default=0.0)
-    complete = [key for key in columns[0] if all(key in column for column in columns)] if columns else []
-    table = np.array([[column[key] for column in columns] for key in complete]).reshape(len(complete), len(columns))
-    return at, table, resolution
-
-
-def _crossed(where: Sequence[Point], along: str, claim: Claim) -> list[Point]:
-    """The points whose other axes exist at every value of `along`: else the trend would be one along several axes.
+def _crossed(where: Sequence[Point], axis: str, claim: Claim) -> list[Point]:
+    """The points whose other axes exist at every value of `axis`: else the trend would be one along several axes.
 
     A minimum width belongs to its number of classes.
     """
-    apart = (along, "width") if along == "classes" and claim.width == "min" else (along,)
-    where = [point for point in where if along in point and (claim.values is None or point[along] in claim.values)]
+    apart = (axis, "width") if axis == "classes" and claim.width == "min" else (axis,)
+    where = [point for point in where if axis in point and (claim.values is None or point[axis] in claim.values)]
     found: dict[Any, set[Point]] = {}
     for point in where:
-        found.setdefault(point[along], set()).add(point.without(*apart))
+        found.setdefault(point[axis], set()).add(point.without(*apart))
     shared = set.intersection(*found.values()) if found else set()
     if not shared:  # no others have all values: follow the values of the commonest one
         counts = [point.without(*apart) for point in where]
@@ -251,52 +265,52 @@ def _crossed(where: Sequence[Point], along: str, claim: Claim) -> list[Point]:
     return [point for point in where if point.without(*apart) in shared]
 
 
-def _slope_dz(found: stats.Trend) -> float:
-    """The standardised effect of a slope, from its interval."""
-    if not math.isfinite(found.low) or found.high == found.low:
-        return math.nan
-    quantile = float(scipy.special.stdtrit(found.n - 1, 1 - stats.LEVEL / 2))
-    return found.slope * quantile / (math.sqrt(found.n) * (found.high - found.low) / 2)
+def _noise(data: RunData, claim: Claim, series: Series, weights: NDArray[np.float64]) -> float:
+    """The noise of the test examples in a weighted sum of the values."""
+    return noise(data, claim.metric, _terms(claim, series, weights), series.seeds)
 
 
-# ---- shared by both --------------------------------------------------------------------------------------------------
+def _terms(claim: Claim, series: Series, weights: NDArray[np.float64]) -> Iterator[Term]:
+    for weight, (_, where, loss) in zip(weights, series.sides, strict=True):
+        for point in where if weight else ():
+            yield Term(float(weight) / len(where), point, loss)
+            if claim.than:
+                yield Term(-float(weight) / len(where), point, claim.than)
 
 
-def _judged_by_margin(p: float, p_holm: float, holds: bool, words: tuple[str, str, str], bound: str) -> tuple[str, str]:
-    """The verdict after Holm's adjustment and what the interval alone says, with a remark where they disagree."""
-    word, alone = stats.claim_verdict(p_holm, holds), stats.claim_verdict(p, holds)
-    said = dict(zip(("supported", "contradicted", "undecided"), words, strict=True))[alone]
-    return word, f"{said} {bound}" + ("" if word == alone else ", but not after adjustment over its family")
+# ---- what cannot be tested -------------------------------------------------------------------------------------------
 
 
-def _margin(data: RunData, claim: Claim) -> float:
-    """The margin of equivalence; 0: none, for a metric that has no default."""
-    return claim.margin or data.margin(claim.metric) or 0.0
+def nothing(n: int, unit: str, word: str, why: str, level: float = stats.LEVEL) -> Row:
+    """A claim for which too little was run."""
+    numbers = _numbers(n, unit, level, math.nan, math.nan, math.nan, math.nan)
+    rest = {"flags": "", "seeds_needed": None, "seeds_needed_high": None}
+    return {**numbers, "verdict": word, "evidence": why, **rest}
 
 
-def _rounds(data: RunData, claim: Claim, loss: str) -> list[float]:
-    """Seconds per step by round: over several timing cells the geometric mean of each round.
-
-    Concatenated rounds of several cells would count as more replications than there are.
-    """
-    cells = [cell.rounds[loss] for cell in data.timed if covers(claim, cell.point) and loss in cell.rounds]
-    return [math.exp(sum(map(math.log, times)) / len(times)) for times in zip(*cells, strict=False)]
-
-
-def _seeds(dz: float, n: int, family: float) -> int | None:
-    needed = stats.seeds_needed(dz, level=stats.LEVEL / family)
-    return None if needed is None else max(needed, n + 1)
+def _untestable(series: Series, unit: str, axis: str, level: float) -> Row:
+    n = len(series.table)
+    if series.barred:
+        return nothing(n, unit, NOT_TESTABLE, _at_chance(series.barred), level) | {"flags": AT_CHANCE}
+    if len(series.at) < 2 and n:
+        return nothing(n, unit, NOT_TESTABLE, f"only {len(series.at)} value of {axis} was run", level)
+    return nothing(n, unit, UNDECIDED if n else NOT_TESTABLE, _too_few(n), level)
 
 
-def _seeds_of_margin(delta: float, sd: float, band: float, n: int, family: float) -> int | None:
-    """The seeds that show a difference to lie within ±band or outside it, whichever the estimate says."""
-    if not sd > 0:
-        return None
-    room, level = band - abs(delta), stats.LEVEL / family
-    plan = stats.seeds_for_equivalence if room > 0 else stats.seeds_needed
-    needed = plan(room / sd, level=level)
-    return None if needed is None else max(needed, n + 1)
+def _numbers(n: int, unit: str, level: float, delta: float, low: float, high: float, p: float) -> Row:
+    adjusted = math.nan if math.isnan(p) else min(1.0, p * stats.LEVEL / level)
+    names = ("n", "unit", "level", "delta", "low", "high", "p", "p_adjusted")
+    return dict(zip(names, (n, unit, level, delta, low, high, p, adjusted), strict=True))
+
+
+def _at_chance(why: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(why))
+    return distinct[0] + (f" (and {len(distinct) - 1} more)" if len(distinct) > 1 else "")
 
 
 def _too_few(n: int) -> str:
     return f"only {n} paired seeds" if n else NOT_RUN
+
+
+def _written(value: float) -> str:
+    return f"{value:g}"

@@ -1,87 +1,123 @@
-"""The claims of a suite against the records: supported, contradicted or undecided, with the evidence."""
+"""The claims of a suite against the records: supported, contradicted, undecided or not testable, with the evidence."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Set
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import pandas as pd
 
-from lossbench import stats
-from lossbench.analysis.claim_tests import NOT_RUN, Row, covered, followed, nothing, tested
+from lossbench.analysis import claim_tests
+from lossbench.analysis.claim_tests import (
+    CONTRADICTED,
+    NOT_RUN,
+    SUPPORTED,
+    UNDECIDED,
+    Row,
+    Series,
+    along,
+    asked,
+    covered,
+    family_of,
+    followed,
+    losses,
+    nothing,
+)
 from lossbench.analysis.comparisons import frame_of
 from lossbench.analysis.records import RunData
+from lossbench.analysis.verdicts import NOT_TESTABLE, Asked, Verdicts
 from lossbench.core.format import Claim
 from lossbench.core.metric import Metric
 from lossbench.core.point import Point
-from lossbench.suite.claims import covers
 
 CLAIM_COLUMNS = [
-    *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n"),
-    *("unit", "p_holm", "seeds_needed", "evidence", "states", "p", "family", "statement", "note"),
+    *("text", "experiment", "metric", "verdict", "delta", "low", "high", "n", "unit", "level", "p", "p_adjusted"),
+    *("flags", "seeds_needed", "seeds_needed_high", "evidence", "states", "family", "statement", "note"),
 ]
 UNFINISHED = "no seed finished all cells that it compares"
-OUTCOMES = ("supported", "contradicted", "undecided", NOT_RUN)
+OUTCOMES = (SUPPORTED, CONTRADICTED, UNDECIDED, NOT_TESTABLE)
 
 
-def judged(data: RunData) -> pd.DataFrame:
-    """One row per claim; p values are Holm-adjusted over the claims of a family."""
-    claims = data.info.claims
-    rows = [_row(data, claim) for claim in claims]
-    families: dict[str, list[Row]] = {}
-    for row in rows:
-        families.setdefault(row["family"], []).append(row)
-    for family in families.values():
-        size = sum(not math.isnan(row["p"]) for row in family)
-        for row, adjusted in zip(family, stats.holm([row["p"] for row in family]), strict=True):
-            row["p_holm"] = adjusted
-            row["verdict"], row["evidence"] = row.pop("judge")(adjusted)
-            is_open = row["verdict"] == "undecided" and row["n"] >= stats.FEWEST_SEEDS
-            row["seeds_needed"] = row.pop("needed")(size) if is_open and size else None
+def stated(data: RunData) -> Iterator[tuple[str, Asked]]:
+    """The comparisons that claims about two losses state, with the family of the claim."""
+    for claim in data.info.claims:
+        if claim.along is None and not _unknown(data, claim):
+            yield family_of(claim), asked(data, claim)
+
+
+def followed_by(data: RunData) -> list[Series | None]:
+    """For each claim the values that it follows; None for claims about two losses."""
+    return [
+        along(data, claim, claim.along) if claim.along and not _unknown(data, claim) else None
+        for claim in data.info.claims
+    ]
+
+
+def further(data: RunData, series: Sequence[Series | None]) -> Counter[str]:
+    """How many intervals trends and claims of no change add to each family."""
+    counts: Counter[str] = Counter()
+    for claim, found in zip(data.info.claims, series, strict=True):
+        if found:
+            counts[family_of(claim)] += found.intervals if claim.unchanged_with else int(found.testable)
+    return counts
+
+
+def judged(data: RunData, verdicts: Verdicts, series: Sequence[Series | None]) -> pd.DataFrame:
+    """One row per claim."""
     recorded = set(data.records[["experiment", "kind", "label"]].itertuples(index=False, name=None))
-    for row, claim in zip(rows, claims, strict=True):
+    rows = []
+    for claim, found in zip(data.info.claims, series, strict=True):
+        row = _row(data, verdicts, claim, found)
         if not was_run(row) and _recorded(data, claim, recorded):
             row["evidence"] = UNFINISHED
         elif was_run(row) and claim.metric in data.to_target.values:
             row["evidence"] += f"; {_censored(data, claim)}"
+        rows.append(row)
     return frame_of(rows, CLAIM_COLUMNS)
 
 
 def outcomes(claims: pd.DataFrame) -> dict[str, Counter[str]]:
-    """By statement of the suite: how many of its cases had each outcome."""
+    """By statement of the suite: how many of its cases had each verdict."""
     counts: dict[str, Counter[str]] = {}
-    for row in claims.to_dict("records"):
-        counts.setdefault(row["statement"], Counter())[row["verdict"] if was_run(row) else NOT_RUN] += 1
+    for statement, verdict in zip(claims["statement"], claims["verdict"], strict=True):
+        counts.setdefault(statement, Counter())[verdict] += 1
     return counts
 
 
-def was_run(row: Mapping[str, Any]) -> bool:
+def was_run(row: Mapping[str, object]) -> bool:
     """Whether the cells that a claim compares have records, finished or not."""
-    return bool(row["evidence"] != NOT_RUN)
+    return row["evidence"] != NOT_RUN
 
 
 def cells_behind(data: RunData, claim: Claim) -> list[tuple[Point, str | None]]:
     """The points and losses that a claim compares, its subject first; loss None stands for a timing cell."""
     if claim.metric == "step_seconds":
-        return [(cell.point, None) for cell in data.timed if covers(claim, cell.point)]
+        return [(point, None) for point in covered(data, claim)]
     if claim.along is not None:
         sides = followed(data, claim, claim.along)
         named = [(where, loss) for _, where, loss in sides]
         named += [(where, claim.than) for _, where, _ in sides if claim.than]
     else:
-        named = [(covered(data, claim), loss) for loss in _losses(claim)]
+        named = [(covered(data, claim), loss) for loss in losses(claim)]
     return list(dict.fromkeys((point, loss) for where, loss in named for point in where))
 
 
-def _row(data: RunData, claim: Claim) -> Row:
-    stated = {name: getattr(claim, name) for name in ("text", "family", "experiment", "metric", "note")}
-    stated["statement"] = claim.statement or claim.text
-    named = {claim.metric, claim.than_metric or claim.metric}
-    if unknown := named - data.metrics.keys():  # of a plan by an older version
-        return {**stated, "states": claim.text, **nothing(0, "", f"this lossbench has no metric '{min(unknown)}'")}
-    return {**stated, "states": states(claim, data.metrics), **tested(data, claim)}
+def _row(data: RunData, verdicts: Verdicts, claim: Claim, series: Series | None) -> Row:
+    said = {name: getattr(claim, name) for name in ("text", "experiment", "metric", "note")}
+    said |= {"statement": claim.statement or claim.text}
+    if unknown := _unknown(data, claim):  # of a plan by an older version
+        why = f"this lossbench has no metric '{min(unknown)}'"
+        return {**nothing(0, "", NOT_TESTABLE, why), **said, "states": claim.text, "family": claim.family}
+    if claim.along is None or series is None:
+        found = claim_tests.two_losses(data, verdicts, claim)
+    else:
+        test = claim_tests.unchanged if claim.unchanged_with else claim_tests.trend
+        found = test(data, claim, claim.along, series, verdicts.level(family_of(claim)))
+    return {**found, **said, "states": states(claim, data.metrics), "family": claim.family}
+
+
+def _unknown(data: RunData, claim: Claim) -> set[str]:
+    return {claim.metric, claim.than_metric or claim.metric} - data.metrics.keys()
 
 
 def _censored(data: RunData, claim: Claim) -> str:
@@ -94,23 +130,18 @@ def _censored(data: RunData, claim: Claim) -> str:
     return "censored (target not reached): " + ", ".join(f"{loss} {counts[loss]} of {seeds[loss]}" for loss in seeds)
 
 
-def _losses(claim: Claim) -> list[str]:
-    """The losses of a claim about two, in its order."""
-    return list(claim.equivalent or (str(claim.better or claim.not_worse), str(claim.than)))
-
-
 def _recorded(data: RunData, claim: Claim, recorded: Set[tuple[str, str, str]]) -> bool:
     """Whether everything that a claim compares has records, finished or not."""
     if claim.metric == "step_seconds":
         return any((experiment, kind) == (claim.experiment, "timing") for experiment, kind, _ in recorded)
     if claim.along is None:
-        losses = _losses(claim)
+        named = list(losses(claim))
     elif claim.follows_axis:
-        losses = [str(claim.loss)]
+        named = [str(claim.loss)]
     else:
-        losses = [loss for *_, loss in followed(data, claim, claim.along)]
-    losses += [claim.than] if claim.than else []
-    return bool(losses) and all((claim.experiment, "train", loss) in recorded for loss in losses)
+        named = [loss for *_, loss in followed(data, claim, claim.along)]
+    named += [claim.than] if claim.than else []
+    return bool(named) and all((claim.experiment, "train", loss) in recorded for loss in named)
 
 
 def states(claim: Claim, metrics: Mapping[str, Metric]) -> str:

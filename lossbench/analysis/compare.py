@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from lossbench import stats
 from lossbench.analysis import target
-from lossbench.analysis.comparisons import decide, frame_of
-from lossbench.analysis.measured import LossAt, contrast, losses_at
+from lossbench.analysis.comparisons import frame_of, row_of
+from lossbench.analysis.measured import Contrast, LossAt, contrast, losses_at
 from lossbench.analysis.records import RunData
+from lossbench.analysis.verdicts import judged
 from lossbench.core.errors import StoreError
 from lossbench.core.point import AXES
 
 COLUMNS = [
-    *("point", "experiment", "metric", "loss", "n", "before", "after", "delta", "low", "high", "p", "p_holm", "tost_p"),
-    *("verdict", "change", "failed_before", "failed_after", "seeds_needed", "unit", *AXES),
+    *("point", "experiment", "metric", "loss", "n", "before", "after", "delta", "low", "high", "level", "p"),
+    *("p_adjusted", "verdict", "flags", "change", "failed_before", "failed_after", "seeds_needed", "seeds_needed_high"),
+    *("unit", *AXES),
 ]
 
 
@@ -36,12 +39,12 @@ class Comparison:
         """The rows that count as a failure: `worse`, or `different` in either direction and of any size."""
         failed = self.frame["change"] == "worse"
         if fail_on == "different":
-            failed |= self.frame["verdict"].str.startswith("different")
+            failed |= (self.frame["low"] > 0) | (self.frame["high"] < 0)
         return self.frame[failed]
 
 
 def compare(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> Comparison:
-    """Every loss against itself, after minus before; p is Holm-adjusted over an experiment and metric."""
+    """Every loss against itself, after minus before; intervals are simultaneous over an experiment and metric."""
     sides = [RunData.read([run]) for run in (before, after)]
     failed = [_failures(side) for side in sides]
     known = [dict.fromkeys([*side.measured.totals, *lost]) for side, lost in zip(sides, failed, strict=True)]
@@ -54,45 +57,56 @@ def compare(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> Co
     known_metrics = [metric for name, metric in sides[1].metrics.items() if name in sides[0].metrics]
     scores = [metric.name for metric in known_metrics if metric.is_score or metric.name in (headline, target.STEPS)]
     changed = _changed(*sides)
-    found = (_row(sides, metric, at, failed) for metric in scores if metric not in changed for at in shared)
-    rows = [row for row in found if row is not None]
-    decide(rows, headline, sides[1].info.margin)
-    for row in rows:
-        row["change"] = _change(row, sides[1])
+    rows: list[dict[str, Any]] = []
+    for metric, experiment in itertools.product(
+        (name for name in scores if name not in changed), dict.fromkeys(point["experiment"] for point, _ in shared)
+    ):
+        found = {at: _contrast(sides, metric, at) for at in shared if at[0]["experiment"] == experiment}
+        level = stats.LEVEL / max(sum(len(one.a) >= stats.FEWEST_SEEDS for one in found.values()), 1)
+        rows += filter(None, (_row(sides, metric, at, one, level, failed) for at, one in found.items()))
     only = [[_title(at) for at in known[side] if at not in known[1 - side]] for side in (0, 1)]
     notes = [f"'{name}' was changed between the two runs, so it is not compared" for name in changed]
     return Comparison(frame_of(rows, COLUMNS), only[0], only[1], [*_notes(*sides), *notes])
 
 
-def _row(sides: list[RunData], metric: str, at: LossAt, failed: list[Counter[LossAt]]) -> dict[str, Any] | None:
-    point, loss = at
-    before, after = (side.measured.at(metric, point, loss) for side in sides)
+def _contrast(sides: list[RunData], metric: str, at: LossAt) -> Contrast:
+    """A loss after minus before, paired by seed; for accuracies with the noise of the test examples."""
+    before, after = (side.measured.at(metric, *at) for side in sides)
+    new = sides[1]
+    shared = [seed for seed in after if seed in before]
+    tables = [side.examples(metric, *at, shared) if shared else None for side in sides]
+    known = [table for table in tables if table is not None]
+    same = len(known) == 2 and known[0].shape == known[1].shape
+    return contrast(
+        after,
+        before,
+        new.metrics[metric].unit,
+        resolution=new.measured.resolution(metric, [at[0]], at[1]),
+        noise=stats.example_error(known[1] - known[0]) if same else 0.0,
+        deviation=max(side.measured.deviation(metric, [at[0]], [at[1]]) for side in sides),
+    )
+
+
+def _row(
+    sides: list[RunData], metric: str, at: LossAt, found: Contrast, level: float, failed: list[Counter[LossAt]]
+) -> dict[str, Any] | None:
     lost = failed[0][at], failed[1][at]
     new = sides[1]
     headline = metric == new.headline.name
-    if not (before or after) and not (headline and any(lost)):
+    if not any(side.measured.at(metric, *at) for side in sides) and not (headline and any(lost)):
         return None
-    margin = new.info.margin if headline else None
-    found = contrast(after, before, new.metrics[metric].unit, margin, new.measured.resolution(metric, [point], loss))
-    second, first = found.sides
-    means = {"before": sum(first) / len(first), "after": sum(second) / len(second)} if first else {}
+    judgement = row_of(judged(found, level, new.margin(metric), new.metrics[metric].sign))
+    means = {"before": found.b.mean(), "after": found.a.mean()} if len(found.a) else {}
     counts = {"failed_before": lost[0], "failed_after": lost[1]}
-    return {**point.row, "metric": metric, "loss": loss, **found._asdict(), **means, **counts}
+    row = {**at[0].row, "metric": metric, "loss": at[1], **judgement, **means, **counts}
+    more = headline and lost[1] > lost[0]  # failing cells count as worse, regardless of the differences
+    return row | {"change": "worse" if more else row["verdict"] if row["verdict"] in ("better", "worse") else "none"}
 
 
 def _changed(old: RunData, new: RunData) -> list[str]:
     """The metrics whose code differs between two runs."""
     codes = [{spec.label: spec.source for cell in data.cells for spec in cell.metrics} for data in (old, new)]
     return [name for name, code in codes[0].items() if codes[1].get(name, code) != code]
-
-
-def _change(row: Mapping[str, Any], data: RunData) -> str:
-    """better, worse or none; more failing cells count as worse, regardless of the differences."""
-    if row["metric"] == data.headline.name and row["failed_after"] > row["failed_before"]:
-        return "worse"
-    if row["verdict"] != "different":
-        return "none"
-    return "better" if (row["delta"] > 0) == data.metrics[row["metric"]].higher_is_better else "worse"
 
 
 def _failures(data: RunData) -> Counter[LossAt]:

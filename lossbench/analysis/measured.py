@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from lossbench import stats
 from lossbench.core.metric import Metric
 from lossbench.core.point import COLUMNS, Point
 
@@ -17,20 +18,30 @@ LossAt = tuple[Point, str]  # a loss, by its label, at a point
 
 
 class Contrast(NamedTuple):
-    """One side minus the other: the columns of comparisons.csv, then what further tests need."""
+    """One side minus the other, paired by seed (by process, for step times): what a verdict is computed from.
 
-    n: int
-    delta: float
-    low: float
-    high: float
-    p: float
-    dz: float
-    tost_p: float
+    Step times are logarithms; `written` turns a difference of them into percent.
+    """
+
+    a: NDArray[np.float64]
+    b: NDArray[np.float64]
     unit: str
-    correlation: float
-    sd: float
-    sides: tuple[Sequence[float], Sequence[float]]  # the paired values (logarithms of times)
-    resolution: float
+    resolution: float = 0.0
+    noise: float = 0.0  # standard error due to the choice of test examples
+    deviation: float = 0.0  # the largest of a seed from the median of its loss, over the losses at these points
+    logarithms: bool = False
+
+    @property
+    def flipped(self) -> Contrast:
+        return self._replace(a=self.b, b=self.a)
+
+    def written(self, value: float) -> float:
+        """A difference in the unit."""
+        return 100 * math.expm1(value) if self.logarithms else value
+
+    def read(self, margin: float) -> float:
+        """A margin, given in the unit, on the scale of the values."""
+        return math.log1p(margin / 100) if self.logarithms else margin
 
 
 class Measured:
@@ -78,13 +89,10 @@ class Measured:
         total = max((self.totals[key] / (key[0]["classes"] if per_class else 1) for key in known), default=0.0)
         return self.metrics[metric].step / total if total > 0 else 0.0
 
-    def contrast(
-        self, metric: str, where: Sequence[Point], a: str, b: str, margin: float | None, *, than_metric: str = ""
-    ) -> Contrast:
-        """a − b, paired by seed; means over the points within each seed. `margin` is that of equivalence."""
-        sides = self.over(metric, where, a), self.over(than_metric or metric, where, b)
-        # Equal differences on few test examples are chance, not certainty: hence the resolution.
-        return contrast(*sides, self.metrics[metric].unit, margin, self.resolution(metric, where, a))
+    def deviation(self, metric: str, where: Sequence[Point], losses: Iterable[str]) -> float:
+        """The largest deviation of a seed from the median of its loss."""
+        found = [np.array(list(self.over(metric, where, loss).values())) for loss in losses]
+        return max((float(np.abs(values - np.median(values)).max()) for values in found if len(values)), default=0.0)
 
 
 def losses_at(frame: pd.DataFrame) -> list[LossAt]:
@@ -92,22 +100,7 @@ def losses_at(frame: pd.DataFrame) -> list[LossAt]:
     return list(zip(frame["point"], frame["label"], strict=True))
 
 
-def contrast(
-    a: Mapping[int, float], b: Mapping[int, float], unit: str, margin: float | None, resolution: float
-) -> Contrast:
+def contrast(a: Mapping[int, float], b: Mapping[int, float], unit: str, **numbers: Any) -> Contrast:
     """a − b, paired by seed."""
     shared = [seed for seed in a if seed in b]
-    sides = [a[seed] for seed in shared], [b[seed] for seed in shared]
-    found = stats.paired(*sides, resolution=resolution)
-    tost_p = stats.tost(*sides, margin, resolution=resolution) if margin else math.nan
-    numbers = found.n, found.delta, found.low, found.high, found.p, found.dz, tost_p
-    return Contrast(*numbers, unit, stats.correlation(*sides), found.sd, sides, resolution)
-
-
-def time_contrast(a: Sequence[float], b: Sequence[float], margin: float | None = None) -> Contrast:
-    """How much longer a takes than b in percent, from paired rounds; 0: equal."""
-    found = stats.time_ratio(a, b)
-    delta, low, high = (100 * (ratio - 1) for ratio in (found.delta, found.low, found.high))
-    logs = [math.log(value) for value in a], [math.log(value) for value in b]
-    tost_p = stats.tost(*logs, math.log1p(margin / 100)) if margin else math.nan
-    return Contrast(found.n, delta, low, high, found.p, found.dz, tost_p, "%", math.nan, found.sd, logs, 0.0)
+    return Contrast(*(np.array([side[seed] for seed in shared]) for side in (a, b)), unit, **numbers)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lossbench.analysis import target
-from lossbench.analysis.measured import Measured
+from lossbench.analysis import readiness, target
+from lossbench.analysis.measured import LossAt, Measured, losses_at
 from lossbench.core.errors import StoreError
 from lossbench.core.metric import Metric
 from lossbench.core.model import Cell, SuiteInfo
@@ -27,6 +27,11 @@ BULKY = (
     *("point", "curve", "angles", "features", "rounds", "timing", "environment", "error", "cause", "verification"),
     "counts",
 )
+BITS = (
+    "accuracy",
+    "recall@1",
+)  # the metrics that are the share of correct test examples, of which cells keep a bit each
+MOST_EXAMPLES = 512  # cells whose values per example are held at a time
 
 
 class TimingCell(NamedTuple):
@@ -75,7 +80,19 @@ class RunData:
 
     @cached_property
     def measured(self) -> Measured:
-        return Measured(self.trained, self.metrics).add(self.to_target.values, self.to_target.grain)
+        found = Measured(self.trained, self.metrics).add(self.to_target.values, self.to_target.grain)
+        return found.add({"step_seconds": self._step_times}, {})
+
+    @property
+    def _step_times(self) -> dict[LossAt, dict[int, float]]:
+        """The mean log seconds of a step by process: rounds of one process depend on each other, processes do not."""
+        found: dict[LossAt, dict[int, float]] = {}
+        for cell in self.timed:
+            for loss, seconds in cell.rounds.items():
+                process = cell.notes.get("process") or [0] * len(seconds)
+                means = pd.Series(np.log(seconds)).groupby(process).mean()
+                found[cell.point, loss] = {int(number): float(mean) for number, mean in means.items()}
+        return found
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -87,9 +104,19 @@ class RunData:
         """The metric that verdicts are about."""
         return self.info.headline_metric
 
-    def margin(self, metric: str) -> float | None:
-        """The suite's margin of equivalence, where it is one for this metric."""
-        return self.info.margin if default_applies(self.metrics[metric], self.headline) else None
+    def margin(self, metric: str) -> float:
+        """The suite's margin of equivalence, where it is one for this metric; 0: none."""
+        return self.info.margin if default_applies(self.metrics[metric], self.headline) else 0.0
+
+    @cached_property
+    def at_chance(self) -> dict[LossAt, str]:
+        """The losses whose networks have hardly learned anything at a point, each with a sentence that says so."""
+        return readiness.at_chance(self)
+
+    @cached_property
+    def undertrained(self) -> dict[Point, str]:
+        """The points at which the baseline was still improving when training ended, each with a sentence."""
+        return readiness.undertrained(self)
 
     @cached_property
     def targets(self) -> dict[Point, float]:
@@ -165,19 +192,42 @@ class RunData:
         found = Counter(label for label, flags in zip(frame["label"], frame["flags"], strict=True) if flag in flags)
         return dict(found.most_common())
 
-    def examples(self, key: str, metric: str) -> NDArray[np.float64] | None:
-        """The values of a metric per test example of a finished cell; None if it has only their mean."""
-        stores = (Store(run) for run in self.runs)
-        return next((found for store in stores if (found := store.examples(key, metric)) is not None), None)
+    def examples(self, metric: str, point: Point, loss: str, seeds: Sequence[int]) -> NDArray[np.float64] | None:
+        """Seeds × test examples: the values of a metric per example; None where not all of these cells have them."""
+        found = [self._examples(metric, key) for key in (self._keys[point, loss][seed] for seed in seeds)]
+        known = [values for values in found if values is not None]
+        same = bool(known) and len(known) == len(found) and len({len(values) for values in known}) == 1
+        return np.stack(known) if same else None
 
-    def correct(self, key: str) -> NDArray[np.bool_]:
-        """One bit per test example of a finished cell, from the first run that has it."""
-        for run in self.runs:
-            try:
-                return Store(run).correct(key)
-            except (OSError, ValueError):
-                continue
-        raise StoreError(f"{key}: none of the runs has its correctness bits")
+    @cached_property
+    def _keys(self) -> dict[LossAt, dict[int, str]]:
+        """The keys of the finished accuracy cells by point and loss, and seed."""
+        found: dict[LossAt, dict[int, str]] = {}
+        for at, seed, key in zip(losses_at(self.trained), self.trained["seed"], self.trained["key"], strict=True):
+            found.setdefault(at, {})[int(seed)] = key
+        return found
+
+    @cached_property
+    def _stores(self) -> list[Store]:
+        return [Store(run) for run in self.runs]
+
+    @cached_property
+    def _examples(self) -> Callable[[str, str], NDArray[np.float32] | None]:
+        """The values of a metric per test example of a cell: bits of correct examples count 100, in points."""
+
+        @lru_cache(maxsize=MOST_EXAMPLES)  # a baseline's are read for every loss that is compared with it
+        def read(metric: str, key: str) -> NDArray[np.float32] | None:
+            bits = metric in BITS
+            for store in self._stores:
+                try:
+                    found = store.correct(key) if bits else store.examples(key, metric)
+                except (OSError, ValueError):
+                    continue
+                if found is not None:
+                    return np.float32(100 if bits else 1) * found.astype(np.float32)
+            return None
+
+        return read
 
 
 def flat(frame: pd.DataFrame) -> pd.DataFrame:

@@ -24,7 +24,9 @@ from lossbench.analysis import (
     verification,
     warnings,
 )
+from lossbench.analysis.claim_tests import Series
 from lossbench.analysis.records import RunData
+from lossbench.analysis.verdicts import Verdicts
 from lossbench.core.point import Point
 from lossbench.store.records import Plan
 
@@ -46,12 +48,20 @@ class Results(RunData):
         return found
 
     @cached_property
+    def verdicts(self) -> Verdicts:
+        return Verdicts(self, claims.stated(self), claims.further(self, self._followed))
+
+    @cached_property
+    def _followed(self) -> list[Series | None]:
+        return claims.followed_by(self)
+
+    @cached_property
     def comparisons(self) -> pd.DataFrame:
-        return comparisons.against_baseline(self)
+        return comparisons.against_baseline(self, self.verdicts)
 
     @cached_property
     def claims(self) -> pd.DataFrame:
-        return claims.judged(self)
+        return claims.judged(self, self.verdicts, self._followed)
 
     @cached_property
     def published(self) -> pd.DataFrame:

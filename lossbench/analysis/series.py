@@ -12,7 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lossbench import stats
+from lossbench.analysis.comparisons import row_of
 from lossbench.analysis.results import Results
+from lossbench.analysis.verdicts import Asked
 from lossbench.core import plain
 from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import parse_label
@@ -22,7 +24,7 @@ from lossbench.core.point import told as axis_told
 LABELS = ("dataset", "backbone")  # the axes whose values are labels
 EVERYWHERE: Mapping[str, Any] = {}
 CURVE_COLUMNS = ["point", "loss", "series", "step", "n", "mean", "low", "high"]
-PAIR_COLUMNS = ["a", "b", "n", "delta", "low", "high", "p", "p_holm", "verdict", "points"]
+PAIR_COLUMNS = ["a", "b", "n", "delta", "low", "high", "level", "verdict", "flags", "points"]
 
 
 @dataclass(frozen=True)
@@ -138,21 +140,25 @@ def order(results: Results, present: Sequence[str] | pd.Series[Any]) -> list[str
 
 
 def pairs(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
-    """Every pair of losses (a − b), paired by seed; means over the points that have both. Holm over all pairs."""
-    metric, margin = results.headline.name, results.info.margin
+    """Every pair of losses (a − b), paired by seed; means over the points that have both.
+
+    A pair that the table or a claim compares has the same verdict here; the others are a family of their own.
+    """
+    metric = results.headline.name
     by_loss: dict[str, list[Point]] = {}
     for point, loss in results.measured.values[metric]:
         if point["experiment"] == experiment and all(point[name] == value for name, value in at.items()):
             by_loss.setdefault(loss, []).append(point)
-    rows = []
+    found = []
     for a, b in itertools.combinations(order(results, list(by_loss)), 2):
         both = set(by_loss[b])
-        shared = [point for point in by_loss[a] if point in both]
-        found = results.measured.contrast(metric, shared, a, b, margin)
-        if found.n:
-            rows.append({"a": a, "b": b, **found._asdict(), "points": shared})
-    for row, p in zip(rows, stats.holm([row["p"] for row in rows]), strict=True):
-        row["p_holm"], row["verdict"] = p, stats.verdict(p, row["tost_p"])
+        found.append(Asked(metric, tuple(point for point in by_loss[a] if point in both), a, b))
+    judged = results.verdicts.among(f"pairs of {experiment}", found)
+    rows = [
+        {"a": asked.a, "b": asked.b, **row_of(verdict), "points": list(asked.where)}
+        for asked, verdict in zip(found, judged, strict=True)
+        if verdict.n
+    ]
     return pd.DataFrame(rows, columns=PAIR_COLUMNS)
 
 

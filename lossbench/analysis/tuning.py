@@ -50,8 +50,9 @@ def _values(data: RunData, budget: Budget, point: Point, loss: str) -> dict[str,
         mean, low, high = stats.mean_interval(list(values.values()))
         row |= {side: mean, f"{side}_low": low, f"{side}_high": high}
     resolution = data.measured.resolution(headline.name, [point], loss)
-    found = contrast(chosen, default, headline.unit, None, resolution)
-    return row | {name: getattr(found, name) for name in ("n", "delta", "low", "high", "unit")}
+    found = contrast(chosen, default, headline.unit)
+    numbers = stats.paired(found.a, found.b, resolution=resolution)
+    return row | {name: getattr(numbers, name) for name in ("n", "delta", "low", "high")} | {"unit": found.unit}
 
 
 def _trials(budget: Budget, trials: list[Trial], sign: int) -> dict[str, Any]:

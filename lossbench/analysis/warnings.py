@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.special
 
 from lossbench import stats
-from lossbench.analysis.accuracy import of_bits
 from lossbench.analysis.measured import losses_at
 from lossbench.analysis.ranks import identity
 from lossbench.analysis.records import RunData
+from lossbench.analysis.verdicts import AT_CHANCE, ONE_SEED, UNDERTRAINED
 from lossbench.core.point import Point
 
 # The metrics at a fixed false rate: what the rate is a share of, and its name among the counts of a record.
@@ -117,29 +116,54 @@ def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]
                 shared = len(mine & base)
                 odd.append(f"{row['loss']}{data.at(row['point'])} ({len(mine)} and {len(base)}, {shared} shared)")
         if odd:
-            more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
-            text = (
-                f"some losses and the baseline finished different seeds: {', '.join(odd[:MOST_NAMED])}{more}; only "
-                "shared seeds are compared."
-            )
+            text = f"some losses and the baseline finished different seeds: {_listed(odd)}; only shared seeds are compared."
             yield Caution("unequal seeds", str(experiment), text)
 
 
 def few_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
-    """Fewer than three pairs give no interval, and with few pairs no rank test can reach the level."""
+    """Fewer than three pairs give no interval."""
     for experiment, group in _headline(data, comparisons).groupby("experiment", sort=False):
-        n, family = int(group["n"].min()), len(group)
-        needed = stats.pairs_needed(stats.LEVEL / family)
-        if n < stats.FEWEST_SEEDS:
-            text = f"{n} paired seeds: no interval and no test; at least {stats.FEWEST_SEEDS} are needed."
+        if (n := int(group["n"].min())) < stats.FEWEST_SEEDS:
+            text = f"{n} paired seeds: no interval and no verdict; at least {stats.FEWEST_SEEDS} are needed."
             yield Caution("too few seeds", str(experiment), text)
-        elif n < needed:
-            text = (
-                f"with {n} paired seeds no rank or sign test can reach a two-sided p below {2.0 ** (1 - n):.3g}; a "
-                f"family of {family} comparisons needs {needed} seeds. Verdicts therefore rely on the t test alone, "
-                "which assumes approximately normal differences."
-            )
-            yield Caution("too few seeds for a rank test", str(experiment), text)
+
+
+def at_chance(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """A network that has not learned anything says nothing about its loss."""
+    by_experiment: dict[str, Counter[str]] = {}
+    for point, loss in data.at_chance:
+        by_experiment.setdefault(point["experiment"], Counter())[loss] += 1
+    for experiment, losses in by_experiment.items():
+        listed = _listed([f"{loss} ({count} points)" if count > 1 else loss for loss, count in losses.items()])
+        text = f"hardly better than guessing: {listed}. Comparisons and claims with them are not testable."
+        yield Caution(AT_CHANCE, experiment, text)
+
+
+def undertrained(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """Differences between networks that were still improving may change with more steps."""
+    points: dict[str, list[Point]] = {}
+    for point in data.undertrained:
+        points.setdefault(point["experiment"], []).append(point)
+    for experiment, mine in points.items():
+        every = sum(point["experiment"] == experiment for point in data.points)
+        text = (
+            f"the training loss of {data.info.baseline} was still falling clearly at the last step "
+            f"({len(mine)} of {every} points): differences may change with more steps."
+        )
+        yield Caution(UNDERTRAINED, experiment, text)
+
+
+def one_seed(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
+    """A verdict that one seed more or less would change."""
+    frame = _headline(data, comparisons)
+    frame = frame[frame["flags"].str.contains(ONE_SEED)]
+    for experiment, group in frame.groupby("experiment", sort=False):
+        listed = _listed([f"{row['loss']}{data.at(row['point'])}" for row in group.to_dict("records")])
+        text = (
+            f"the verdict on {listed} changes if one seed is left out, or if one more is as far off as the worst seed "
+            "seen at that point."
+        )
+        yield Caution(ONE_SEED, str(experiment), text)
 
 
 def pooled_seeds(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
@@ -174,54 +198,6 @@ def mixed_environments(data: RunData, comparisons: pd.DataFrame) -> Iterator[Cau
             yield Caution("mixed environments", str(experiment), text)
     marks = ", ".join(str(found.get("fingerprint")) for found in data.environments)
     yield Caution("mixed environments", "all", f"records come from {marks}; wall times are compared only within one.")
-
-
-def test_set_noise(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
-    """A difference that is significant over seeds may still be within the noise of the test examples."""
-    frame, bitwise = _headline(data, comparisons), of_bits(data.headline)
-    frame = frame[frame["verdict"].str.startswith("different")]
-    keys = _by_seed(data, "key") if len(frame) else {}
-    known: dict[str, np.ndarray[Any, Any] | None] = {}
-
-    def examples(point: Point, loss: str, seeds: Sequence[int]) -> np.ndarray[Any, Any] | None:
-        """Seeds × test examples: whether each is correct, or its value; None for a metric that has no such values."""
-        mine = [keys[point, loss, seed] for seed in seeds]
-        for key in mine:
-            if key not in known:
-                known[key] = data.correct(key) if bitwise else data.examples(key, data.headline.name)
-        found = [values for key in mine if (values := known[key]) is not None]
-        same = len(found) == len(mine) and len({len(values) for values in found}) == 1
-        return np.stack(found) if same else None
-
-    for row in frame.to_dict("records"):
-        point = row["point"]
-        mine, base = _seeds(data, row)
-        seeds = [seed for seed in mine if seed in base]
-        means = (float(np.mean([side[seed] for seed in seeds])) for side in (mine, base))
-        if bitwise and _exceeds_any_test_set(*means, examples=data.measured.totals[point, row["loss"]]):
-            continue
-        a, b = (examples(point, row[side], seeds) for side in ("loss", "baseline"))
-        if a is not None and b is not None and a.shape == b.shape and stats.test_set_noise_dominates(a, b):
-            digits = 2 if data.headline.is_score else 4
-            both, scale, unit = stats.two_way(a, b), 100 if bitwise else 1, f" {data.headline.unit}".rstrip()
-            interval = f"[{scale * both.low:+.{digits}f}, {scale * both.high:+.{digits}f}]"
-            text = (
-                f"{row['loss']}{data.at(point)} is {row['verdict']} over seeds, but "
-                f"{row['delta']:+.{digits}f}{unit} are within the noise of {a.shape[1]:,} test examples; over seeds "
-                f"and examples together the interval is {interval}."
-            )
-            yield Caution("test-set noise", row["experiment"], text)
-
-
-def _exceeds_any_test_set(a: float, b: float, *, examples: float) -> bool:
-    """Whether the difference of two accuracies is too large for the noise of any test set of this size.
-
-    An example's mean gap g is at most 1 in size, so Var(g) ≤ E|g| ≤ the errors of both: most bits need not be read.
-    """
-    if examples < 2:
-        return False
-    floor = float(scipy.special.ndtri(1 - stats.LEVEL / 2)) * np.sqrt((2 - a / 100 - b / 100) / (examples - 1))
-    return bool(abs(a - b) / 100 > floor + 1 / examples)
 
 
 def disturbed_times(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
@@ -260,23 +236,27 @@ def best_epoch(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
 
 
 def multiplicity(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
-    """With many comparisons some are significant by chance; Holm's adjustment covers one family, not all of them."""
-    families = comparisons.groupby(["experiment", "metric"], sort=False).size()
+    """With many comparisons some verdicts are wrong by chance; intervals are simultaneous within one family."""
+    families = comparisons.groupby("family", sort=False).size()
     if len(comparisons) > 1:
         text = (
-            f"{len(comparisons)} comparisons in {len(families)} families (one per experiment and metric), the largest "
-            f"of {families.max()}: the probability of any false alarm is at most {stats.LEVEL} within a family, not "
-            "over all of them. Claims are adjusted in separate families; differences selected for their size and "
-            "metrics that no claim names are exploratory."
+            f"{len(comparisons)} comparisons in {len(families)} families, the largest of {families.max()}: all "
+            f"intervals of a family hold together with a probability of {1 - stats.LEVEL:g}, those of all families do "
+            "not. Metrics that no claim names are exploratory."
         )
         yield Caution("multiplicity", "all", text)
 
 
 GUARDS: tuple[Callable[[RunData, pd.DataFrame], Iterator[Caution]], ...] = (
-    *(diverged_cells, cold_classifiers, small_classes, unresolved_rates),
-    *(unpaired, unequal_seeds, few_seeds, pooled_seeds, mixed_environments, test_set_noise),
+    *(at_chance, undertrained, one_seed, diverged_cells, cold_classifiers, small_classes, unresolved_rates),
+    *(unpaired, unequal_seeds, few_seeds, pooled_seeds, mixed_environments),
     *(disturbed_times, second_look, best_epoch, multiplicity),
 )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _headline(data: RunData, comparisons: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Tests without a distribution: if nothing differs, dᵢ and −dᵢ are equally likely, so all 2ⁿ signs can be counted.
+"""Wilcoxon's signed ranks, exactly: if nothing differs, dᵢ and −dᵢ are equally likely, so all 2ⁿ signs can be counted.
 
 n differences other than zero give no two-sided p below 2·2⁻ⁿ (0.25 at 3, 0.0625 at 5, 0.002 at 10). Where that does not
 reach the level, p is NaN and the reason says how many pairs are needed.
@@ -25,19 +25,10 @@ class Exact(NamedTuple):
     reason: str = ""
 
 
-def sign_flip(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Exact:
-    """Permutation test of the mean difference: the share of sign patterns at least as far from zero.
-
-        p = #{ε ∈ {±1}ⁿ : |Σ εᵢdᵢ| ≥ |Σ dᵢ|} / 2ⁿ
-
-    Valid for any differences that are symmetric about zero when nothing differs. In a family of m tests under Holm pass
-    level/m: the first step asks for a p below that.
-    """
-    return _by_flips(rounded_differences(a, b), level)
-
-
 def signed_rank(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Exact:
-    """Wilcoxon's signed-rank test: the same count for signed ranks of |d| in place of d.
+    """Wilcoxon's signed-rank test: the share of sign patterns whose sum of signed ranks r is at least as far from zero.
+
+        p = #{ε ∈ {±1}ⁿ : |Σ εᵢrᵢ| ≥ |Σ rᵢ|} / 2ⁿ
 
     Zeros are dropped (Wilcoxon's own rule) and ties share their mean rank. The count is over those ranks, so it stays
     exact with ties, unlike tables. It has 0.955 of the power of the t test for normal differences, more for heavy

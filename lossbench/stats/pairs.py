@@ -1,5 +1,14 @@
 """One loss against another, paired by seed: element i of `a` and of `b` come from the same seed. Differences are a − b.
 
+A comparison has one interval and one verdict, and the verdict is read off the interval. The interval covers new seeds
+*and* new test examples:
+
+    Δ ± √( (t(1 − level/2; n − 1) · SD/√n)² + (z(1 − level/2) · noise)² )
+
+`noise` is the standard error that the choice of test examples adds (`testset.example_error`); 0 where it is unknown.
+With level = 0.05/m for a family of m comparisons (Bonferroni), all verdicts of the family are right with a chance of
+0.95 or more.
+
 `resolution` is the smallest step of what is measured (one test image, for an accuracy). The spread counts as at least
 that much, since a few seeds can differ by the same step by chance. Without it, differences that are all equal count as
 certain (bytes, which no seed changes).
@@ -19,13 +28,12 @@ from numpy.typing import ArrayLike, NDArray
 LEVEL = 0.05
 FEWEST_SEEDS = 3  # with fewer, a t interval is too wide to be useful
 
-Verdict = Literal["different", "equivalent", "different but negligible", "undecided"]
-ClaimVerdict = Literal["supported", "contradicted", "undecided"]
+Verdict = Literal["better", "worse", "equivalent", "undecided"]
 
 
 @dataclass(frozen=True)
 class Paired:
-    """A paired difference: mean, t interval, two-sided p, standardised effect; NaN where n is too small for one."""
+    """A paired difference: mean, interval, two-sided p, standardised effect; NaN where n is too small for one."""
 
     n: int
     delta: float
@@ -36,13 +44,12 @@ class Paired:
     sd: float
 
 
-def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0) -> Paired:
-    """Mean of a − b (n pairs) with its (1 − level) t interval and p.
+def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0, noise: float = 0.0) -> Paired:
+    """Mean of a − b (n pairs) with its (1 − level) interval and p; d_z = Δ/SD.
 
-        Δ ± t(1 − level/2; n − 1) · SD/√n        d_z = Δ/SD
-
-    Valid from three pairs on: coverage is exact for normal differences and near 0.9 for very skewed ones. Without any
-    spread p is 1 where the differences are zero and 0 where they are not.
+    Valid from three pairs on: coverage is exact for normal differences and near 0.9 for very skewed ones. p is the
+    level at which the interval would end at zero. Without any spread or noise, p is 1 where the differences are zero and
+    0 where they are not.
     """
     sample = differences(a, b)
     n = len(sample)
@@ -52,13 +59,82 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, resolution: floa
     if n < FEWEST_SEEDS:
         return Paired(n, delta, *[math.nan] * 5)
     sd = spread(sample, resolution)
-    if sd == 0:
+    if sd == 0 and noise == 0:
         return Paired(n, delta, delta, delta, float(delta == 0), math.copysign(math.inf, delta) if delta else 0.0, 0.0)
-    error = sd / math.sqrt(n)
+    half = float(half_width(sd, n, level, noise))
+    dz = delta / sd if sd else math.copysign(math.inf, delta)
+    return Paired(n, delta, delta - half, delta + half, p_value(delta, sd, n, noise), dz, sd)
+
+
+def half_width(sd: ArrayLike, n: int, level: float, noise: float = 0.0) -> NDArray[np.float64]:
+    """Half of the (1 − level) interval of a mean of n differences with this SD; elementwise over `sd`."""
     # scipy.special: a report has thousands of pairs, and scipy.stats spends most of its time on checks.
-    half = float(scipy.special.stdtrit(n - 1, 1 - level / 2)) * error
-    p = float(2 * scipy.special.stdtr(n - 1, -abs(delta) / error))
-    return Paired(n, delta, delta - half, delta + half, p, delta / sd, sd)
+    seeds = scipy.special.stdtrit(n - 1, 1 - level / 2) * np.asarray(sd, dtype=np.float64) / math.sqrt(n)
+    return np.hypot(seeds, scipy.special.ndtri(1 - level / 2) * noise)
+
+
+def p_value(delta: float, sd: float, n: int, noise: float = 0.0) -> float:
+    """The level at which the interval of `half_width` ends at zero."""
+    if noise == 0:
+        return float(2 * scipy.special.stdtr(n - 1, -abs(delta) / (sd / math.sqrt(n))))
+    low, high = -690.0, 0.0  # log p: the interval widens as p falls
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if half_width(sd, n, math.exp(middle), noise) > abs(delta) else (low, middle)
+    return math.exp(high)
+
+
+def verdict(low: float, high: float, margin: float = 0.0, sign: int = 1) -> Verdict:
+    """The verdict that an interval allows. `sign` is −1 if smaller values are better.
+
+    equivalent: the interval lies inside ±margin, or nothing differs at all; better, worse: it excludes zero;
+    undecided: neither.
+    """
+    if -margin < low <= high < margin or low == high == 0:
+        return "equivalent"
+    if low > 0 or high < 0:
+        return "better" if (low > 0) == (sign > 0) else "worse"
+    return "undecided"  # NaN compares false
+
+
+def one_seed_decides(
+    sample: ArrayLike,
+    deviation: float,
+    level: float = LEVEL,
+    margin: float = 0.0,
+    *,
+    resolution: float = 0.0,
+    noise: float = 0.0,
+) -> bool:
+    """Whether a verdict other than undecided changes with one seed less, or one seed more.
+
+    `sample` are the paired differences. Each of them is left out once. Then one is added at the median plus and minus
+    `deviation`, the largest deviation of a seed from the median of its loss that was seen at this point: a loss whose
+    rare bad seeds did not occur among its own n may have them as the losses beside it do. Always true for three seeds,
+    of which two would be left.
+    """
+    gaps = np.asarray(sample, dtype=np.float64)
+    n = len(gaps)
+    if n < FEWEST_SEEDS:
+        return False
+    mean, sd = float(gaps.mean()), spread(gaps, resolution)
+    half = float(half_width(sd, n, level, noise))
+    found = verdict(mean - half, mean + half, margin)
+    if found == "undecided" or sd == 0:
+        return False
+    if n == FEWEST_SEEDS:
+        return True
+    off = gaps - mean
+    new = np.median(gaps) + deviation * np.array([-1, 1]) - mean
+    squares = float((off**2).sum())  # and as each change leaves them
+    fewer = mean - off / (n - 1), squares - off**2 * n / (n - 1), n - 1
+    more = mean + new / (n + 1), squares + new**2 * n / (n + 1), n + 1
+    for centre, total, count in (fewer, more):
+        spreads = np.maximum(np.sqrt(np.maximum(total, 0) / (count - 1)), resolution)
+        halves = half_width(spreads, count, level, noise)
+        if any(verdict(low, high, margin) != found for low, high in zip(centre - halves, centre + halves, strict=True)):
+            return True
+    return False
 
 
 def mean_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float, float]:
@@ -79,66 +155,6 @@ def time_ratio(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Paired:
     found = paired(np.log(first), np.log(second), level)
     ratio, low, high = (math.exp(value) for value in (found.delta, found.low, found.high))
     return Paired(found.n, ratio, low, high, found.p, found.dz, found.sd)
-
-
-def tost(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
-    """p of "the difference is at least `margin` in size": small means equivalent (two one-sided paired t tests).
-
-        p = P(T ≥ (margin − |Δ|)/(SD/√n)),  T ~ t(n − 1)
-
-    p < level exactly when the (1 − 2·level) t interval lies inside ±margin. Valid from three pairs on, but weak there:
-    `equivalence_power` says how weak.
-    """
-    sample = differences(a, b)
-    return _tail(sample, margin - abs(_mean(sample)), resolution)
-
-
-def beyond(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
-    """p of "the difference is at most `margin` in size": small means that it is larger than the margin.
-
-        p = 2·P(T ≥ (|Δ| − margin)/(SD/√n)),  T ~ t(n − 1)
-
-    p < level exactly when the (1 − level) t interval lies outside ±margin; at margin 0 it is the p of `paired`. The
-    counterpart of `tost`: at most one of the two is small.
-    """
-    sample = differences(a, b)
-    return min(2 * _tail(sample, abs(_mean(sample)) - margin, resolution), 1.0)  # in this order NaN stays NaN
-
-
-def noninferior(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
-    """p of "a is below b by `margin` or more": small means that a is at most `margin` worse than b.
-
-        p = P(T ≥ (Δ + margin)/(SD/√n)),  T ~ t(n − 1)
-
-    One-sided: p < level exactly when the (1 − 2·level) t interval lies above −margin, p > 1 − level/2 when the
-    (1 − level) interval lies below it.
-    """
-    sample = differences(a, b)
-    return _tail(sample, _mean(sample) + margin, resolution)
-
-
-class Rope(NamedTuple):
-    """Posterior chances that a − b is above the band of ±margin, inside, or below; they add up to one."""
-
-    better: float
-    equivalent: float
-    worse: float
-
-
-def rope(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> Rope:
-    """Region of practical equivalence: the shares of the posterior of the mean difference outside and inside ±margin.
-
-        Δ | data ~ Δ̄ + SD/√n · t(n − 1)
-
-    which is the posterior for normal differences and a flat prior on (Δ, log σ). The chances are about the mean over
-    seeds, not about the next seed (see `wins`). NaN below three pairs.
-    """
-    sample = differences(a, b)
-    delta = _mean(sample)
-    if len(sample) >= FEWEST_SEEDS and spread(sample, resolution) == 0:
-        return Rope(float(delta > margin), float(abs(delta) <= margin), float(delta < -margin))
-    better, worse = (_tail(sample, margin - way * delta, resolution) for way in (1, -1))
-    return Rope(better, max(1 - better - worse, 0.0), worse)
 
 
 class Wins(NamedTuple):
@@ -176,21 +192,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def verdict(p_adjusted: float, tost_p: float, level: float = LEVEL) -> Verdict:
-    """The verdict on a pair: whether the difference is significant, and whether it is within the margin."""
-    different, equivalent = p_adjusted < level, tost_p < level  # NaN compares false: undecided
-    if different:
-        return "different but negligible" if equivalent else "different"
-    return "equivalent" if equivalent else "undecided"
-
-
-def claim_verdict(p_adjusted: float, right_way: bool, level: float = LEVEL) -> ClaimVerdict:
-    """The verdict on a claim, from its two-sided p and whether the data point the way the claim says."""
-    if not p_adjusted < level:  # NaN compares false: undecided
-        return "undecided"
-    return "supported" if right_way else "contradicted"
-
-
 def differences(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     """a − b of two vectors of one length."""
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -212,16 +213,3 @@ def spread(sample: NDArray[np.float64], resolution: float) -> float:
     """The standard deviation, at least `resolution`; rounding errors count as zero."""
     sd = float(sample.std(ddof=1))
     return max(resolution, 0.0 if sd <= 1e-12 * max(1.0, float(np.abs(sample).max())) else sd)
-
-
-def _mean(sample: NDArray[np.float64]) -> float:
-    return float(sample.mean()) if len(sample) else math.nan
-
-
-def _tail(sample: NDArray[np.float64], distance: float, resolution: float) -> float:
-    """P(T ≥ distance/(SD/√n)) for T ~ t(n − 1); NaN below three pairs, 0 or 1 without any spread."""
-    n = len(sample)
-    if n < FEWEST_SEEDS:
-        return math.nan
-    sd = spread(sample, resolution)
-    return float(scipy.special.stdtr(n - 1, -distance / (sd / math.sqrt(n)))) if sd else float(distance <= 0)

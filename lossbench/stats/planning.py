@@ -1,4 +1,4 @@
-"""Power: the seeds that an effect needs, and the effect that n seeds detect."""
+"""Power: the seeds that a decision needs, and the effect that n seeds detect."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import bisect
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
 from lossbench.stats.pairs import FEWEST_SEEDS, LEVEL
+
+FEWEST_FOR_PLANNING = 5  # seeds of the pilot
+MOST_SEEDS = 10_000
+POWER = 0.8
+CAUTION = 0.6  # the confidence of the bounds behind the upper end of a range
 
 
 def power(dz: float, n: int, level: float = LEVEL) -> float:
@@ -30,14 +36,51 @@ def power(dz: float, n: int, level: float = LEVEL) -> float:
     return float(1 - np.nan_to_num(below, nan=0.0) + np.nan_to_num(lower, nan=0.0))
 
 
-def seeds_needed(dz: float, target: float = 0.8, level: float = LEVEL, most: int = 10_000) -> int | None:
-    """The fewest seeds at which an effect of this size would be found with chance `target`; None above `most`."""
-    if math.isnan(dz) or dz == 0:
+class SeedsNeeded(NamedTuple):
+    """How many seeds would decide an undecided comparison; `high` is None above `MOST_SEEDS`."""
+
+    low: int
+    high: int | None
+
+
+def seeds_needed(
+    delta: float, sd: float, n: int, level: float = LEVEL, margin: float = 0.0, *, noise: float = 0.0
+) -> SeedsNeeded | None:
+    """The seeds at which a comparison is decided with 80 % power, as a range, from n seeds that left it undecided.
+
+    It is decided by an interval that excludes zero, or that lies inside ±margin, whichever needs fewer seeds. `low`
+    takes the estimates as the truth. `high` allows for their uncertainty: it takes the ends of one-sided intervals of
+    |Δ| and SD that make the decision harder. None below five seeds (SD is hardly known), without spread, and where even
+    `low` is above `MOST_SEEDS`, as it is where the noise of the test examples alone leaves it undecided.
+    """
+    if n < FEWEST_FOR_PLANNING or not sd > 0:
+        return None
+    floor = float(scipy.special.ndtri(1 - level / 2)) * noise
+    low = _decided(abs(delta), 0.0, sd, level, margin, floor)
+    if low is None:
+        return None
+    off = float(scipy.special.stdtrit(n - 1, CAUTION)) * sd / math.sqrt(n)
+    wide = sd * math.sqrt((n - 1) / (2 * float(scipy.special.gammaincinv((n - 1) / 2, 1 - CAUTION))))
+    high = _decided(abs(delta), off, wide, level, margin, floor)
+    low = max(low, n + 1)
+    return SeedsNeeded(low, None if high is None else max(high, low))
+
+
+def _decided(delta: float, off: float, sd: float, level: float, margin: float, floor: float) -> int | None:
+    """The seeds for the easier of both decisions, if Δ is `off` nearer to the bound; `floor` is left with any seeds."""
+    rooms = [math.sqrt(max(max(room - off, 0.0) ** 2 - floor**2, 0.0)) / sd for room in (delta, margin - delta)]
+    ways = [fewest(room, level) for fewest, room in zip((_fewest_for, _fewest_for_equivalence), rooms, strict=True)]
+    return min((way for way in ways if way is not None), default=None)
+
+
+def _fewest_for(dz: float, level: float) -> int | None:
+    """The fewest seeds that find an effect of this size."""
+    if not dz > 0:
         return None
     # Guenther's approximation, mostly right or next to it.
-    first, second = scipy.special.ndtri(1 - level / 2), scipy.special.ndtri(target)
-    near = math.ceil(min(most, ((first + second) / dz) ** 2 + first**2 / 2))
-    return _fewest(lambda n: power(dz, n, level), target, most, near)
+    first, second = scipy.special.ndtri(1 - level / 2), scipy.special.ndtri(POWER)
+    near = math.ceil(min(MOST_SEEDS, ((first + second) / dz) ** 2 + first**2 / 2))
+    return _fewest(lambda n: power(dz, n, level), near)
 
 
 def detectable_effect(n: int, target: float = 0.8, level: float = LEVEL) -> float:
@@ -54,16 +97,15 @@ def detectable_effect(n: int, target: float = 0.8, level: float = LEVEL) -> floa
 
 
 def equivalence_power(margin: float, n: int, level: float = LEVEL) -> float:
-    """Chance that TOST on n pairs grants equivalence where nothing differs; `margin` in SDs of the differences.
+    """Chance that the (1 − level) interval of n pairs lies inside ±margin if nothing differs; `margin` in SDs.
 
-        E_S[ 2Φ(√n·margin − t(1 − level; n − 1)·S) − 1 ]₊ ,   S² ~ χ²(n − 1)/(n − 1)
+        E_S[ 2Φ(√n·margin − t(1 − level/2; n − 1)·S) − 1 ]₊ ,   S² ~ χ²(n − 1)/(n − 1)
 
-    by the midpoint rule on the quantiles of S. Normal differences. For one SD it is 0.13, 0.29, 0.80, 0.99 at n = 3, 5,
-    10, 20.
+    by the midpoint rule on the quantiles of S. Normal differences.
     """
     if n < FEWEST_SEEDS:
         return 0.0
-    room = math.sqrt(n) * margin - float(scipy.special.stdtrit(n - 1, 1 - level)) * _spreads(n)
+    room = math.sqrt(n) * margin - float(scipy.special.stdtrit(n - 1, 1 - level / 2)) * _spreads(n)
     return float((2 * scipy.special.ndtr(np.maximum(room, 0)) - 1).mean())
 
 
@@ -76,28 +118,26 @@ def _spreads(n: int) -> NDArray[np.float64]:
     return spreads
 
 
-def seeds_for_equivalence(margin: float, target: float = 0.8, level: float = LEVEL, most: int = 10_000) -> int | None:
-    """The fewest seeds at which TOST grants equivalence with chance `target` if nothing differs; None above `most`."""
-    if not margin > 0:
-        return None
-    return _fewest(lambda n: equivalence_power(margin, n, level), target, most)
+def _fewest_for_equivalence(margin: float, level: float) -> int | None:
+    """The fewest seeds that find equivalence if nothing differs; `margin` in SDs."""
+    return _fewest(lambda n: equivalence_power(margin, n, level)) if margin > 0 else None
 
 
-def _fewest(chance: Callable[[int], float], target: float, most: int, near: int | None = None) -> int | None:
-    """The smallest n whose chance, which grows with n, reaches the target; the search begins `near` it, if told to.
+def _fewest(chance: Callable[[int], float], near: int | None = None) -> int | None:
+    """The smallest n whose chance, which grows with n, reaches `POWER`; the search begins `near` it, if told to.
 
     Steps away from there double until n lies between two of them: few chances are computed where it is right.
     """
-    low, high = 0, most + 1
+    low, high = 0, MOST_SEEDS + 1
     if near is not None:
-        step, reached = 1, chance(near) >= target
+        step, reached = 1, chance(near) >= POWER
         low, high = (low, near) if reached else (near + 1, high)
         while low < high and (other := near - step if reached else near + step) in range(low, high):
-            if (chance(other) >= target) == reached:
+            if (chance(other) >= POWER) == reached:
                 low, high = (low, other) if reached else (other + 1, high)
                 step *= 2
             else:
                 low, high = (other + 1, high) if reached else (low, other)
                 break
-    found = bisect.bisect_left(range(most + 1), target, low, high, key=chance)
-    return max(found, FEWEST_SEEDS) if found <= most else None
+    found = bisect.bisect_left(range(MOST_SEEDS + 1), POWER, low, high, key=chance)
+    return max(found, FEWEST_SEEDS) if found <= MOST_SEEDS else None

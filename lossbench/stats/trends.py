@@ -1,121 +1,80 @@
-"""Trends: whether something increases (or decreases) with an option, the width or the number of classes."""
+"""Trends: whether something increases (or decreases) with an option, the width or another axis."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
-from lossbench.stats.pairs import FEWEST_SEEDS, LEVEL, holm, paired
-
-Direction = Literal["increases", "decreases"]
+from lossbench.stats.pairs import FEWEST_SEEDS, LEVEL, paired, spread
 
 
 @dataclass(frozen=True)
 class Trend:
     """A measure over the values of an option, paired by seed.
 
-    `p` is two-sided (Page); `direction` is that of the ranks, None if they have none. `slope` is the mean over seeds of
-    each seed's least-squares slope, with its t interval; `spearman` is the mean over seeds. `rises` and `falls` count
-    the steps between neighbouring values that go up or down significantly; `p_rise` and `p_fall` are the smallest p of
-    a step that goes up or down, 1 where none does.
+    `slope` is the mean over seeds of each seed's least-squares slope, with its interval, two-sided p and standardised
+    effect. `steps` are the mean changes between neighbouring values. `back` is the step that may go furthest against
+    the direction of the slope (the place of its first value), and `back_bound` the one-sided (1 − level) bound of how
+    far: at most 0 where every step follows the slope.
     """
 
     n: int
-    p: float
-    direction: Direction | None
     slope: float
     low: float
     high: float
-    spearman: float
-    rises: int
-    falls: int
-    p_rise: float = math.nan
-    p_fall: float = math.nan
+    p: float
+    dz: float
+    sd: float
+    steps: tuple[float, ...]
+    back: int
+    back_bound: float
 
 
-def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0) -> Trend:
-    """Page's trend test of y (seeds × values) over the ordered values x, with the size of the trend.
+def coefficients(x: ArrayLike) -> NDArray[np.float64]:
+    """The weights of the values in their least-squares slope over x: (x − x̄)/Σ(x − x̄)²."""
+    at = np.asarray(x, dtype=np.float64)
+    centred = at - at.mean()
+    weights: NDArray[np.float64] = centred / (centred @ centred)
+    return weights
 
-        L = Σ_seeds Σⱼ j·rank(yⱼ within the seed);   p = min(1, 2·min(P(L ≥ l), P(L ≤ l)))
 
-    Under no trend all orders of a seed's values are equally likely: exact up to 8 values and 12 seeds, else normal;
-    ties make it conservative. Page's test uses the order of x alone; the slope is per unit of x, so pass log x where
-    the option is a scale. A significant trend need not be monotone: `rises` and `falls` come from paired t tests of
-    the steps, Holm-adjusted over the steps. p and intervals are NaN below three seeds. `resolution` as in `paired`.
+def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0, noise: float = 0.0) -> Trend:
+    """The trend of y (seeds × values) over the ordered values x.
+
+    The slope is per unit of x, so pass log x where the option is a scale. `noise` is the standard error that the choice
+    of test examples adds to the slope. A slope does not say that every step follows it: a claim of a trend holds if the
+    slope has its direction *and* no step goes back beyond a margin, `back_bound < margin`. That is an intersection of
+    one-sided tests, each at `level`, so it needs no further adjustment. NaN below three seeds. `resolution` as in
+    `paired`.
     """
     at, table = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if at.ndim != 1 or table.ndim != 2 or table.shape[1] != len(at):
         raise ValueError(f"a trend takes k values and seeds × k measurements, got {at.shape} and {table.shape}")
-    if len(at) < 3 or len(np.unique(at)) < len(at):
-        raise ValueError(f"a trend needs three or more different values, got {at.tolist()}; compare two as a pair")
+    if len(at) < 2 or len(np.unique(at)) < len(at):
+        raise ValueError(f"a trend needs two or more different values, got {at.tolist()}")
     if not (np.isfinite(at).all() and np.isfinite(table).all()):
         raise ValueError("a trend needs finite numbers; leave out seeds that are not complete")
     order = np.argsort(at)
     at, table = at[order], table[:, order]
-    scale = float(np.abs(table).max(initial=0.0)) or 1.0
-    table = np.round(table / scale, 12) * scale  # differences that are only rounding are ties
-    centred = at - at.mean()
-    slopes = table @ centred / (centred @ centred)
-    step = resolution * float(np.abs(centred).max() / (centred @ centred))  # the slope of one step at an end
-    slope = paired(slopes, np.zeros_like(slopes), level, resolution=step)
-    rho = float(np.nan_to_num(_rank_correlations(at, table)).mean()) if len(table) else math.nan  # a flat seed: zero
-    if len(table) < FEWEST_SEEDS:
-        return Trend(len(table), math.nan, None, slope.delta, math.nan, math.nan, rho, 0, 0)
-    p, direction = _page(table)
-    steps = [paired(after, before, level, resolution=resolution) for before, after in itertools.pairwise(table.T)]
-    adjusted = holm([found.p for found in steps])
-    up, down = ([sure for sure, one in zip(adjusted, steps, strict=True) if sign * one.delta > 0] for sign in (1, -1))
-    return Trend(
-        n=len(table),
-        p=p,
-        direction=direction,
-        slope=slope.delta,
-        low=slope.low,
-        high=slope.high,
-        spearman=rho,
-        rises=sum(one < level for one in up),
-        falls=sum(one < level for one in down),
-        p_rise=min(up, default=1.0),
-        p_fall=min(down, default=1.0),
+    weights = coefficients(at)
+    slopes = table @ weights
+    found = paired(
+        slopes, np.zeros_like(slopes), level, resolution=resolution * float(np.abs(weights).max()), noise=noise
     )
-
-
-def trend_evidence(found: Trend, claimed: Direction, level: float = LEVEL) -> tuple[float, bool]:
-    """The p of a claim that something increases (decreases) with an option, and whether it supports the claim.
-
-    The trend supports the claim unless a step goes significantly the other way. A trend the other way and any single
-    step the other way contradict it: two tests, so the smaller p is doubled.
-    """
-    along = found.direction == claimed
-    if math.isnan(found.p):
-        return math.nan, along
-    back = found.p_fall if claimed == "increases" else found.p_rise
-    against = min(1.0, 2 * min(1.0 if along else found.p, back))
-    return (found.p, True) if along and back >= level and found.p <= against else (against, False)
-
-
-def _rank_correlations(x: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Spearman's ρ of x with each row, ties sharing their mean rank; NaN where either side does not vary."""
-    first, second = scipy.stats.rankdata(x), scipy.stats.rankdata(rows, axis=1)
-    first, second = first - first.mean(), second - second.mean(axis=1, keepdims=True)
-    scale = np.sqrt((first @ first) * (second**2).sum(axis=1))
-    rhos = np.full(len(rows), math.nan)
-    np.divide(second @ first, scale, out=rhos, where=scale > 0)
-    return rhos
-
-
-def _page(table: NDArray[np.float64]) -> tuple[float, Direction | None]:
-    seeds, values = table.shape
-    statistic = float((scipy.stats.rankdata(table, axis=1) @ np.arange(1, values + 1)).sum())
-    excess = statistic - seeds * values * (values + 1) ** 2 / 4
-    if excess == 0:
-        return 1.0, None
-    # L is symmetric about its mean, so the tail on the side of the statistic is the smaller one.
-    tail = scipy.stats.page_trend_test(table if excess > 0 else table[:, ::-1])
-    return min(1.0, 2 * float(tail.pvalue)), "increases" if excess > 0 else "decreases"
+    gaps = [after - before for before, after in itertools.pairwise(table.T)]
+    steps = tuple(float(gap.mean()) for gap in gaps) if len(table) else ()
+    back, bound = 0, math.nan
+    if len(table) >= FEWEST_SEEDS:
+        direction = math.copysign(1.0, found.delta)
+        quantile = float(scipy.special.stdtrit(len(table) - 1, 1 - level)) / math.sqrt(len(table))
+        bounds = [quantile * spread(gap, resolution) - direction * float(gap.mean()) for gap in gaps]
+        back = int(np.argmax(bounds))
+        bound = bounds[back]
+    return Trend(
+        found.n, found.delta, found.low, found.high, found.p, found.dz, found.sd, steps, back=back, back_bound=bound
+    )
