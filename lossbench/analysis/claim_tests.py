@@ -177,7 +177,7 @@ def trend(data: RunData, claim: Claim, axis: str, series: Series, level: float) 
     whole = float(max(x) - min(x))
     values = ", ".join(f"{value:g}" for value in series.at)
     over = f"over {axis} = {values}"
-    steps = f"{_written(min(series.at[found.back : found.back + 2]))} to {_written(max(series.at[found.back : found.back + 2]))}"
+    steps = "{:g} to {:g}".format(*sorted(series.at)[found.back : found.back + 2])
     if -margin < low * whole and high * whole < margin:
         word, said = CONTRADICTED, f"changes by less than {margin:g} {metric.unit} {over}"
     elif low > 0 and found.back_bound < max(margin, 1e-300):
@@ -229,8 +229,7 @@ def unchanged(data: RunData, claim: Claim, axis: str, series: Series, level: flo
     values = ", ".join(f"{value:g}" for value in series.at[1:])
     flags = (*found[far].flags, *series.flags)
     said = f"{axis} = {values} against {series.at[0]:g}: at {series.at[1 + far]:g} {said}"
-    numbers = row_of(found[far]) | {"verdict": word, "evidence": "; ".join([said, *flags]), "flags": "; ".join(flags)}
-    return numbers
+    return row_of(found[far]) | {"verdict": word, "evidence": "; ".join([said, *flags]), "flags": "; ".join(flags)}
 
 
 def followed(data: RunData, claim: Claim, axis: str) -> list[Side]:
@@ -310,7 +309,3 @@ def _at_chance(why: Sequence[str]) -> str:
 
 def _too_few(n: int) -> str:
     return f"only {n} paired seeds" if n else NOT_RUN
-
-
-def _written(value: float) -> str:
-    return f"{value:g}"
