@@ -103,4 +103,5 @@ def losses_at(frame: pd.DataFrame) -> list[LossAt]:
 def contrast(a: Mapping[int, float], b: Mapping[int, float], unit: str, **numbers: Any) -> Contrast:
     """a − b, paired by seed."""
     shared = [seed for seed in a if seed in b]
-    return Contrast(*(np.array([side[seed] for seed in shared]) for side in (a, b)), unit, **numbers)
+    first, second = (np.array([side[seed] for seed in shared], dtype=np.float64) for side in (a, b))
+    return Contrast(first, second, unit, **numbers)

@@ -27,10 +27,7 @@ BULKY = (
     *("point", "curve", "angles", "features", "rounds", "timing", "environment", "error", "cause", "verification"),
     "counts",
 )
-BITS = (
-    "accuracy",
-    "recall@1",
-)  # the metrics that are the share of correct test examples, of which cells keep a bit each
+BITS = ("accuracy", "recall@1")  # shares of correct test examples, for each of which a cell keeps a bit
 MOST_EXAMPLES = 512  # cells whose values per example are held at a time
 
 

@@ -192,11 +192,8 @@ def _of_table(data: RunData) -> Iterator[Asked]:
             if point not in known:
                 continue
             for loss in data.labels[1:]:
-                if (
-                    {(point, loss), (point, baseline)} <= values.keys()
-                    if timed
-                    else (point, loss) in data.measured.totals
-                ):
+                both = {(point, loss), (point, baseline)} <= values.keys()
+                if both if timed else (point, loss) in data.measured.totals:
                     yield Asked(metric, (point,), loss, baseline)
 
 

@@ -116,7 +116,7 @@ def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]
                 shared = len(mine & base)
                 odd.append(f"{row['loss']}{data.at(row['point'])} ({len(mine)} and {len(base)}, {shared} shared)")
         if odd:
-            text = f"some losses and the baseline finished different seeds: {_listed(odd)}; only shared seeds are compared."
+            text = f"losses and the baseline finished different seeds: {_listed(odd)}; only shared seeds are compared."
             yield Caution("unequal seeds", str(experiment), text)
 
 

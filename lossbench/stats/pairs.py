@@ -48,8 +48,8 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, resolution: floa
     """Mean of a − b (n pairs) with its (1 − level) interval and p; d_z = Δ/SD.
 
     Valid from three pairs on: coverage is exact for normal differences and near 0.9 for very skewed ones. p is the
-    level at which the interval would end at zero. Without any spread or noise, p is 1 where the differences are zero and
-    0 where they are not.
+    level at which the interval would end at zero. Without any spread or noise it is 1 where the differences are zero,
+    and 0 where they are not.
     """
     sample = differences(a, b)
     n = len(sample)
@@ -70,7 +70,8 @@ def half_width(sd: ArrayLike, n: int, level: float, noise: float = 0.0) -> NDArr
     """Half of the (1 − level) interval of a mean of n differences with this SD; elementwise over `sd`."""
     # scipy.special: a report has thousands of pairs, and scipy.stats spends most of its time on checks.
     seeds = scipy.special.stdtrit(n - 1, 1 - level / 2) * np.asarray(sd, dtype=np.float64) / math.sqrt(n)
-    return np.hypot(seeds, scipy.special.ndtri(1 - level / 2) * noise)
+    half: NDArray[np.float64] = np.hypot(seeds, scipy.special.ndtri(1 - level / 2) * noise)
+    return half
 
 
 def p_value(delta: float, sd: float, n: int, noise: float = 0.0) -> float:
