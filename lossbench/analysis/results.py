@@ -15,6 +15,7 @@ import pandas as pd
 from lossbench.analysis import (
     accuracy,
     angles,
+    answer,
     claims,
     comparisons,
     cost,
@@ -94,6 +95,10 @@ class Results(RunData):
     @cached_property
     def pair_intervals(self) -> verification.PairIntervals:
         return verification.pair_intervals(self)
+
+    @cached_property
+    def answer(self) -> answer.Answer:
+        return answer.answered(self)
 
     @cached_property
     def warnings(self) -> list[warnings.Caution]:

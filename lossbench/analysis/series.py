@@ -17,7 +17,7 @@ from lossbench.analysis.results import Results
 from lossbench.analysis.verdicts import Asked
 from lossbench.core import plain
 from lossbench.core.geometry import minimum_width
-from lossbench.core.labels import parse_label
+from lossbench.core.labels import distinct
 from lossbench.core.point import Point, is_number, varied
 from lossbench.core.point import told as axis_told
 
@@ -107,30 +107,6 @@ def parts(points: Sequence[Point]) -> list[list[str]]:
         [brief[name][point[name]] if name in brief else axis_told(name, point[name]) for name in names if name in point]
         for point in points
     ]
-
-
-def distinct(labels: Sequence[str]) -> dict[str, str]:
-    """Labels as short as they stay distinct: `cnn[channels=4,depths=(1)]` is `channels=4` beside `channels=6`."""
-    try:
-        parsed = {label: parse_label(label) for label in labels}
-    except ValueError:
-        return {label: label for label in labels}
-    options = {key for _, given in parsed.values() for key in given}
-    differing = [key for key in options if len({str(given.get(key)) for _, given in parsed.values()}) > 1]
-    names = {label: name for label, (name, _) in parsed.items()}
-    if len(set(names.values())) == len(labels):
-        return names
-    same = len(set(names.values())) == 1
-    found = {}
-    for label, name in names.items():
-        kept = ",".join(part for part in _options(label) if part.partition("=")[0] in differing)
-        found[label] = kept if same and kept else f"{name}[{kept}]" if kept else name
-    return found
-
-
-def _options(label: str) -> list[str]:
-    """The options of a label as they are written there."""
-    return label.partition("[")[2].removesuffix("]").split(",")
 
 
 def order(results: Results, present: Sequence[str] | pd.Series[Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -62,3 +62,27 @@ def plain_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def distinct(labels: Sequence[str]) -> dict[str, str]:
+    """Labels as short as they stay distinct: `cnn[channels=4,depths=(1)]` is `channels=4` beside `channels=6`."""
+    try:
+        parsed = {label: parse_label(label) for label in labels}
+    except ValueError:
+        return {label: label for label in labels}
+    options = {key for _, given in parsed.values() for key in given}
+    differing = [key for key in options if len({str(given.get(key)) for _, given in parsed.values()}) > 1]
+    names = {label: name for label, (name, _) in parsed.items()}
+    if len(set(names.values())) == len(labels):
+        return names
+    same = len(set(names.values())) == 1
+    found = {}
+    for label, name in names.items():
+        kept = ",".join(part for part in _options(label) if part.partition("=")[0] in differing)
+        found[label] = kept if same and kept else f"{name}[{kept}]" if kept else name
+    return found
+
+
+def _options(label: str) -> list[str]:
+    """The options of a label as they are written there."""
+    return label.partition("[")[2].removesuffix("]").split(",")

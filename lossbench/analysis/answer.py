@@ -1,0 +1,189 @@
+"""Which loss to use, per task: what the first screen of a report says.
+
+One column per dataset (and backbone, and with default and tuned settings). It stands for the experiment that has most
+losses there. Where that experiment varies further axes, the column shows the point at which the baseline is best;
+other points are in the sections on axes and in the appendix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lossbench.analysis.ranks import identity
+from lossbench.core.labels import distinct
+from lossbench.core.point import Point
+
+if TYPE_CHECKING:
+    from lossbench.analysis.results import Results
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A point that stands for a dataset, its short name, and the comparisons there by loss."""
+
+    point: Point
+    task: str
+    name: str
+    tuned: bool
+    baseline: Row  # of `Results.main`
+    rows: Mapping[str, Row]  # of `Results.comparisons`, in the headline metric
+    others: int  # points of the same experiment, dataset and backbone
+
+    @property
+    def seeds(self) -> int:
+        return int(self.baseline["n"])
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What became of a loss over the columns of a task: its comparisons by verdict."""
+
+    loss: str
+    by_verdict: Mapping[str, Sequence[tuple[Column, Row]]]
+
+    def deltas(self, verdict: str) -> list[float]:
+        return [float(row["delta"]) for _, row in self.by_verdict.get(verdict, ())]
+
+    @property
+    def mean(self) -> float:
+        """The mean difference over the columns that compare it."""
+        found = [float(row["delta"]) for rows in self.by_verdict.values() for _, row in rows]
+        known = [delta for delta in found if math.isfinite(delta)]
+        return sum(known) / len(known) if known else -math.inf
+
+
+@dataclass(frozen=True)
+class Task:
+    """The columns of one task with default or tuned settings, and the standing of every loss, best first."""
+
+    name: str
+    tuned: bool
+    columns: Sequence[Column]
+    standings: Sequence[Standing]
+
+    def having(self, verdict: str) -> list[Standing]:
+        return [standing for standing in self.standings if standing.by_verdict.get(verdict)]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The columns of the first table, the tasks (tuned ones first), and what the losses cost."""
+
+    columns: Sequence[Column]
+    tasks: Sequence[Task]
+    step_ratios: Mapping[str, Sequence[float]]  # by loss, one per timed point
+    extra_bytes: Mapping[str, Sequence[float]]  # by loss, one per column: class weights and loss state
+    failures: Mapping[str, int]  # by loss, in all experiments
+
+    @cached_property
+    def losses(self) -> list[str]:
+        """The losses that some column compares."""
+        return list(dict.fromkeys(loss for column in self.columns for loss in column.rows))
+
+
+def answered(results: Results) -> Answer:
+    """The first screen as data."""
+    columns = _columns(results)
+    kinds = dict.fromkeys((column.task, column.tuned) for column in columns)
+    tasks = [_task(results, name, tuned, columns) for name, tuned in sorted(kinds, key=lambda kind: not kind[1])]
+    return Answer(columns, tasks, _step_ratios(results), _extra_bytes(results, columns), _failures(results))
+
+
+class Place(NamedTuple):
+    """What a column is about."""
+
+    task: str
+    dataset: str
+    backbone: str
+    tuned: bool
+
+
+def _columns(results: Results) -> list[Column]:
+    main, baseline = results.main_at, results.info.baseline
+    tuned = set(results.info.tuning.experiments.values()) if results.info.tuning else set()
+    compared: dict[Point, dict[str, Row]] = {}
+    frame = results.comparisons
+    for row in frame[frame["metric"] == results.headline.name].to_dict("records"):
+        compared.setdefault(row["point"], {})[row["loss"]] = row
+    groups: dict[tuple[str, str, bool], list[Point]] = {}
+    for point in (point for point in compared if baseline in main.get(point, ())):
+        key = main[point][baseline]["task"], identity(point["dataset"]), point["experiment"] in tuned
+        groups.setdefault(key, []).append(point)
+    chosen: dict[Place, tuple[Point, int]] = {}
+    for (task, dataset, is_tuned), points in groups.items():
+        largest = max(points, key=lambda point: len(compared[point]))  # the first of equals
+        mine = [point for point in points if point["experiment"] == largest["experiment"]]
+        for backbone in dict.fromkeys(point["backbone"] for point in mine):
+            here = [point for point in mine if point["backbone"] == backbone]
+            most = max(len(compared[point]) for point in here)
+            full = (point for point in here if len(compared[point]) == most)
+            best = max(full, key=lambda point: results.headline.sign * main[point][baseline]["value"])
+            chosen[Place(task, dataset, backbone, is_tuned)] = best, len(here) - 1
+    return [
+        Column(point, place.task, name, place.tuned, main[point][baseline], compared[point], others)
+        for (place, (point, others)), name in zip(chosen.items(), short_names(list(chosen)), strict=True)
+    ]
+
+
+def short_names(places: Sequence[Place]) -> list[str]:
+    """Short names of columns: the dataset, and what else distinguishes those of one dataset."""
+    backbones = distinct(list(dict.fromkeys(place.backbone for place in places)))
+    names = []
+    for place in places:
+        same = [other for other in places if other.dataset == place.dataset]
+        parts = [place.dataset.rpartition("/")[2]]
+        parts += [place.task] if len({other.task for other in same}) > 1 else []
+        parts += [backbones[place.backbone]] if len({other.backbone for other in same}) > 1 else []
+        parts += ["tuned" if place.tuned else "default"] if len({other.tuned for other in same}) > 1 else []
+        names.append(", ".join(parts))
+    return names
+
+
+def _task(results: Results, name: str, tuned: bool, columns: Sequence[Column]) -> Task:
+    mine = [column for column in columns if (column.task, column.tuned) == (name, tuned)]
+    standings = []
+    for loss in (loss for loss in results.labels if any(loss in column.rows for column in mine)):
+        found: dict[str, list[tuple[Column, Row]]] = {}
+        for column in (column for column in mine if loss in column.rows):
+            found.setdefault(column.rows[loss]["verdict"], []).append((column, column.rows[loss]))
+        standings.append(Standing(loss, found))
+    sign = results.headline.sign
+    best = sorted(standings, key=lambda standing: -sign * standing.mean)
+    return Task(name, tuned, mine, best)
+
+
+def _step_ratios(results: Results) -> dict[str, list[float]]:
+    frame = results.comparisons[results.comparisons["metric"] == "step_seconds"]
+    found: dict[str, list[float]] = {results.info.baseline: [1.0] * int(frame["point"].nunique() > 0)}
+    for loss, delta in zip(frame["loss"], frame["delta"], strict=True):
+        if math.isfinite(delta):
+            found.setdefault(loss, []).append(1 + delta / 100)
+    return found
+
+
+def _extra_bytes(results: Results, columns: Sequence[Column]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for column in columns:
+        base = _head(column.baseline)
+        for loss, row in results.main_at[column.point].items():
+            if math.isfinite(extra := _head(row) - base):
+                found.setdefault(loss, []).append(extra)
+    return found
+
+
+def _head(row: Row) -> float:
+    """Bytes of what a loss owns: the class weights and its other state."""
+    return float(row["bytes_classifier"] + row["bytes_loss"])
+
+
+def _failures(results: Results) -> dict[str, int]:
+    frame = results.main
+    if frame.empty:
+        return {}
+    return {str(loss): int(count) for loss, count in frame.groupby("loss")["failures"].sum().items()}
