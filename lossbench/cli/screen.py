@@ -61,11 +61,9 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Col
 
 
 STYLES = {
-    "different": "bold",
     "supported": "bold green",
     "contradicted": "bold red",
     "equivalent": "cyan",
-    "different but negligible": "cyan",
     "undecided": "yellow",
     "fail": "bold red",
     "wrong": "bold red",
@@ -162,7 +160,7 @@ def show_report(report: Report) -> None:
     from lossbench.report.blocks import Prose, Table
 
     sections = {section.slug: section for section in report.sections}
-    for section in (sections[slug] for slug in ("comparisons", "claims", "findings") if slug in sections):
+    for section in (sections[slug] for slug in ("claims", "answer") if slug in sections):  # the answer is read last
         for block in section.blocks:
             if isinstance(block, Prose):
                 echo(block.text)
@@ -185,10 +183,10 @@ def show_comparison(found: Comparison) -> None:
         shown = [row["experiment"], row["loss"], *(words.axis(row["point"], name) for name in axes)]
         shown += [row["metric"]] if several else []
         shown += [words.number(row["before"]), words.number(row["after"]), words.difference(row, unit=False)]
-        shown += [str(row["n"]), words.p_value(row["p_holm"]), f"{row['failed_before']} → {row['failed_after']}"]
-        rows.append([*shown, row["verdict"], row["change"], words.whole(row["seeds_needed"])])
+        shown += [str(row["n"]), f"{row['failed_before']} → {row['failed_after']}"]
+        rows.append([*shown, row["verdict"], row["change"], words.seeds_needed(row)])
     columns = ["experiment", "loss", *(SHORT.get(name, name) for name in axes), *(["score"] if several else [])]
-    columns += ["before", "after", "Δ [95 %]", "n", "p (Holm)", "failed", "verdict", "change", "seeds needed"]
+    columns += ["before", "after", "Δ [interval]", "n", "failed", "verdict", "change", "seeds needed"]
     left = ["experiment", "loss", "dataset", "backbone", "score", "verdict", "change"]
     console().print(table_of(columns, rows, left=left, title="after minus before, paired by seed"))
     for side, places in (("before", found.only_before), ("after", found.only_after)):

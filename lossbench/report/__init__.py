@@ -2,7 +2,7 @@
 
     sections    results → sections of prose, tables and figures; one function per section
     figures     results → drawings as SVG, PDF and PNG
-    output      sections and results → summary.md, report.html, tables/*.tex, CSV files and report.json
+    output      sections and results → summary.md, appendix.md, report.html, tables/*.tex, CSV files and report.json
 
 Every number comes from `analysis`. To extend the report, add a section.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lossbench.store.records import Plan
 
 
-MAIN_FILES = ("summary.md", "report.html", "report.json")
+MAIN_FILES = ("summary.md", "appendix.md", "report.html", "report.json")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def rendered(
     results = analyse(runs, plans)
     parts = sections(results)
     files: dict[str, bytes] = {
-        "summary.md": _encoded(markdown.markdown(results, parts)),
+        **{name: _encoded(text) for name, text in markdown.documents(results, parts).items()},
         "report.html": _encoded(html.html(results, parts)),
         **data.files(results, parts),
     }

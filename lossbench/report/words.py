@@ -24,6 +24,11 @@ def number(value: Any, digits: int = 2) -> str:
     return f"{value:.{digits}f}" if finite(value) else DASH
 
 
+def signed(value: float, digits: int = 2) -> str:
+    """A number with its sign, a minus as wide as the plus."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
 def interval(low: Any, high: Any, digits: int = 2) -> str:
     return f"[{low:.{digits}f}, {high:.{digits}f}]" if finite(low) and finite(high) else DASH
 
@@ -38,8 +43,12 @@ def equals(value: Any) -> str:
     return shown if shown.startswith("<") else f"= {shown}"
 
 
-def whole(value: Any) -> str:
-    return str(int(value)) if finite(value) else ""
+def seeds_needed(row: Mapping[str, Any]) -> str:
+    """How many seeds would decide an undecided comparison: `24–60`; empty where it is not known."""
+    if not finite(row.get("seeds_needed")):
+        return ""
+    low, high = (row[name] for name in ("seeds_needed", "seeds_needed_high"))
+    return f"{low}–{high}" if finite(high) else f"{low} or more"
 
 
 def span(counts: Sequence[int]) -> str:
@@ -88,9 +97,9 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def delta_column(metric: Metric, level: str = "95 % interval") -> str:
-    """The heading of a column of differences: `Δ points [95 % interval]`."""
-    return f"Δ {metric.unit} [{level}]" if metric.unit else f"Δ [{level}]"
+def delta_column(metric: Metric) -> str:
+    """The heading of a column of differences with intervals: `Δ points [interval]`."""
+    return f"Δ {metric.unit} [interval]" if metric.unit else "Δ [interval]"
 
 
 def within(margin: float, unit: str) -> str:
@@ -112,10 +121,4 @@ def difference(row: Mapping[str, Any], unit: bool = True) -> str:
 def ratio(row: Mapping[str, Any]) -> str:
     """A difference in percent as a ratio with its interval: `1.115 [1.064, 1.167]`."""
     delta, low, high = (1 + row[name] / 100 for name in ("delta", "low", "high"))
-    return f"{delta:.3f} [{low:.3f}, {high:.3f}]"
-
-
-def comparison(row: Mapping[str, Any], place: str) -> str:
-    """One comparison as a sentence; `place` names its point."""
-    change = f"{difference(row)}, {row['n']} seeds: {row['verdict']}"
-    return f"{row['loss']} minus {row['baseline']} in experiment {place} is {change}."
+    return f"{delta:.3f} [{low:.3f}, {high:.3f}]" if finite(low) else f"{delta:.3f}"

@@ -53,8 +53,8 @@ def apart(*names: str) -> Variants:
 
 # The figures of each section of the report: first those of all results, then those of each experiment.
 WHOLE: dict[str, tuple[Callable[[Results], Drawing | None], ...]] = {
+    "answer": (difference_forest,),
     "claims": (statements,),
-    "comparisons": (difference_forest,),
     "datasets": (critical_difference_diagram,),
     "cost": (step_time_forest,),
 }
@@ -63,7 +63,7 @@ EACH: dict[str, dict[Callable[[Results, str, Any], Drawing | None], Variants]] =
     "comparisons": {pairwise_heatmap: apart("dataset", "backbone")},
     "axes": {along_axis: followed},
     "geometry": {angles_by_class: apart("dataset"), feature_scatter: apart("dataset")},
-    "cost": {step_phases: apart("dataset"), memory_bars: once, pareto: apart("dataset")},
+    "memory": {step_phases: apart("dataset"), memory_bars: once, pareto: apart("dataset")},
 }
 
 

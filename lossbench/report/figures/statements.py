@@ -8,7 +8,6 @@ from typing import Any
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from lossbench.analysis.claim_tests import NOT_RUN
 from lossbench.analysis.claims import OUTCOMES, outcomes
 from lossbench.analysis.results import Results
 from lossbench.core import plain
@@ -22,7 +21,7 @@ MARKS = {
     "supported": {**COMMON, "marker": "o", "color": PALETTE[2]},
     "contradicted": {**COMMON, "marker": "X", "color": PALETTE[1]},
     "undecided": {**COMMON, "marker": "o", "color": SOFT, "mfc": "white", "mew": 1.2},
-    NOT_RUN: {**COMMON, "marker": ".", "color": LINE, "markersize": 3.5},
+    "not testable": {**COMMON, "marker": ".", "color": LINE, "markersize": 3.5},
 }
 
 

@@ -79,7 +79,12 @@ def stated(results: Results, sections: Sequence[Section]) -> dict[str, Any]:
         "threats": [warning._asdict() for warning in results.warnings],
         "environments": results.environments,
         "sections": [
-            {"slug": part.slug, "title": part.title, "blocks": [_block(block) for block in part.blocks]}
+            {
+                "slug": part.slug,
+                "title": part.title,
+                "appendix": part.appendix,
+                "blocks": [_block(block) for block in part.blocks],
+            }
             for part in sections
         ],
     }

@@ -48,9 +48,9 @@ DARK_PAPER = {"paper": DARK["panel"], "turn": "invert(1) hue-rotate(180deg)", "b
 TONES = {
     **dict.fromkeys(("supported", "reproduced", "better", "done"), "good"),
     **dict.fromkeys(("contradicted", "worse", "failed", "diverged", "oom", "timeout"), "bad"),
-    **dict.fromkeys(("equivalent", "different but negligible"), "even"),
+    **dict.fromkeys(("equivalent",), "even"),
     **dict.fromkeys(("undecided", "underpowered", "missing"), "open"),
-    **dict.fromkeys(("different", "above", "below"), "mark"),
+    **dict.fromkeys(("above", "below"), "mark"),
 }
 
 

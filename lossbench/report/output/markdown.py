@@ -1,9 +1,9 @@
-"""Sections → summary.md."""
+"""Sections → summary.md, and appendix.md with the tables and figures that only some readers need."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tabulate
 
@@ -12,26 +12,35 @@ from lossbench.core import plain
 from lossbench.report.blocks import Figure, Prose, Section, Table
 
 
-def markdown(results: Results, sections: Sequence[Section]) -> str:
-    """The report as GitHub-flavoured Markdown."""
-    lines = [f"# {_escape(results.info.title)}", ""]
-    if results.info.note:
-        lines += [f"**{_escape(results.info.note)}**", ""]
+def documents(results: Results, sections: Sequence[Section]) -> dict[str, str]:
+    """The report as GitHub-flavoured Markdown, by file name."""
+    title = _escape(results.info.title)
+    main, more = ([part for part in sections if part.appendix is appendix] for appendix in (False, True))
+    links = ", ".join(_escape(part.title.lower()) for part in more)
+    lines = [f"# {title}", ""]
+    lines += [f"**{_escape(results.info.note)}**", ""] if results.info.note else []
+    lines += _written(main)
+    lines += ["## Appendix", "", f"[appendix.md](appendix.md): {links}.", ""] if more else []
+    found = {"summary.md": lines}
+    if more:
+        found["appendix.md"] = [f"# {title}: appendix", "", "To [the summary](summary.md).", "", *_written(more)]
+    return {name: "\n".join(lines).rstrip() + "\n" for name, lines in found.items()}
+
+
+def _written(sections: Sequence[Section]) -> Iterator[str]:
     for section in sections:
-        lines += [f"## {_escape(section.title)}", ""]
+        yield from (f"## {_escape(section.title)}", "")
         for block in section.blocks:
             match block:
                 case Prose(text, code=True):
-                    lines += ["```", text, "```", ""]
+                    yield from ("```", text, "```", "")
                 case Prose(text):
-                    lines += [_escape(text), ""]
+                    yield from (_escape(text), "")
                 case Figure(name, _, caption, _):
-                    lines += [f"![{_escape(caption)}](figures/{name}.svg)", "", f"*{_escape(caption)}*", ""]
+                    yield from (f"![{_escape(caption)}](figures/{name}.svg)", "", f"*{_escape(caption)}*", "")
                 case Table():
-                    lines += [_pipe_table(block), ""]
-                    if block.caption:
-                        lines += [f"*{_escape(block.caption)}*", ""]
-    return "\n".join(lines).rstrip() + "\n"
+                    yield from (_pipe_table(block), "")
+                    yield from (f"*{_escape(block.caption)}*", "") if block.caption else ()
 
 
 def _pipe_table(table: Table) -> str:

@@ -22,30 +22,38 @@ from lossbench.analysis.published import PUBLISHED_COLUMNS
 from lossbench.analysis.tuning import TUNING_COLUMNS
 from lossbench.plugins.metrics import METRICS
 
-VERSION = 1  # of report.json: raised when a key is removed or changes its meaning, not when one is added
+VERSION = 2  # of report.json: raised when a key is removed or changes its meaning, not when one is added
 
 MAIN_COLUMNS = (
-    *(*POINT, "loss", "n", "failures", "accuracy", "value", "low", "high", "seed_se", "test_se", "ties", "task"),
+    *(*POINT, "loss", "n", "failures", "accuracy", "value", "low", "high", "median", "worst", "seed_se"),
+    *("test_se", "flags", "task"),
     *(*means(METRICS.values()), "minimum"),
 )
 TEXT_COLUMNS = (
     *("experiment", "dataset", "backbone", "loss", "baseline", "metric", "unit", "verdict", "text", "states"),
-    *("evidence", "family", "statement", "note", "differs", "source", "task", "chosen"),
+    *("evidence", "family", "statement", "note", "differs", "source", "task", "chosen", "flags"),
 )
 MEANINGS = {
     "delta": "the loss minus the baseline (a claim: its difference, or the slope of its trend), in `unit`",
-    "low": "lower end of the 95 % interval",
-    "high": "upper end of the 95 % interval",
-    "p_holm": "p after Holm's adjustment over the family: an experiment and metric, or the claims of a family",
+    "low": "lower end of the interval: simultaneous over the family in comparisons and claims, else 95 %",
+    "high": "upper end of the interval",
+    "level": "1 minus the level of the interval: 0.05 divided by the number of comparisons in the family",
+    "p": "two-sided p, not adjusted",
+    "p_adjusted": "p times the number of comparisons in the family, at most 1",
+    "family": "the comparisons whose intervals hold together: those of an experiment and metric, or of claims",
     "dz": "the difference in standard deviations of the paired differences",
-    "tost_p": "p of the test for equivalence within the suite's margin",
-    "n": "paired seeds; paired rounds for step times",
-    "seeds_needed": "for 80 % power to decide an undecided comparison; null where it is decided, or above 10,000",
+    "flags": "what weakens a verdict: one seed decides, undertrained, at chance",
+    "median": "the median over seeds",
+    "worst": "the worst seed",
+    "n": "paired seeds; processes for step times",
+    "seeds_needed": "for 80 % power to decide an undecided comparison; null below five seeds, or above 10,000",
+    "seeds_needed_high": "upper end of the range of seeds needed, which allows for the uncertainty of the estimates",
+    "wins": "paired seeds on which the loss is better",
+    "ties": "paired seeds on which both are equal",
     "accuracy": "mean in percent at the last step",
-    "value": "mean of the headline metric; low, high, seed_se, test_se and ties are those of this mean",
+    "value": "mean of the headline metric; low, high, median, worst, seed_se and test_se belong to it",
     "seed_se": "standard error over seeds, in the unit of the headline metric",
     "test_se": "standard error due to the size of the test set, in the unit of the headline metric",
-    "ties": "losses share a letter if and only if they are not significantly different; in comparisons: tied seeds",
     "front_memory": "probability of being on the Pareto front of headline metric and memory, among losses and widths",
     "front_time": "probability of being on the Pareto front of the headline metric and step time, in a timing cell",
     "rounds": "rounds of the timing cell",
@@ -84,8 +92,6 @@ class Columns:
             for name in self.names
             if name != "point"
         }
-        if "ties" in fields:  # letters in the main table, a count in comparisons
-            fields["ties"] = (str | int | float | None, Field(description=MEANINGS["ties"]))
         return core_schema.list_schema(handler.generate_schema(create_model("Row", __base__=Row, **fields)))
 
 
@@ -143,13 +149,14 @@ class TableBlock(Strict):
 class SectionData(Strict):
     slug: str
     title: str
+    appendix: bool
     blocks: list[Annotated[ProseBlock | FigureBlock | TableBlock, Field(discriminator="kind")]]
 
 
 class ReportData(Strict):
     """Everything that a report states."""
 
-    version: Literal[1] = Field(description="raised when a key is removed or changes its meaning")
+    version: Literal[2] = Field(description="raised when a key is removed or changes its meaning")
     suite: str
     title: str
     profile: str | None

@@ -10,14 +10,16 @@ from lossbench.report import figures
 from lossbench.report.blocks import Section
 from lossbench.report.figures.parallel import render
 from lossbench.report.sections.accuracy import accuracy, across_datasets, comparisons, tuning
-from lossbench.report.sections.claims import claims, published
-from lossbench.report.sections.cost import cost
-from lossbench.report.sections.grid import axes, geometry, retrieval, verification
-from lossbench.report.sections.overview import environment, findings, validity, warnings
+from lossbench.report.sections.answer import answer
+from lossbench.report.sections.claims import claim_cases, claims, published
+from lossbench.report.sections.cost import cost, memory
+from lossbench.report.sections.grid import axes, axis_tables, geometry, retrieval, verification
+from lossbench.report.sections.overview import environment, validity, warnings
 
 SECTIONS: tuple[Callable[[Results], Section], ...] = (
-    *(findings, validity, claims, accuracy, comparisons, tuning, across_datasets, verification, retrieval, axes),
-    *(geometry, cost, published, warnings, environment),
+    *(answer, claims, cost, axes, tuning, across_datasets, warnings, published, validity, environment),
+    # the appendix
+    *(comparisons, accuracy, claim_cases, verification, retrieval, axis_tables, memory, geometry),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lossbench import stats
-from lossbench.analysis.ranks import Ranking, identity
+from lossbench.analysis.ranks import Ranking
 from lossbench.analysis.results import Results
 from lossbench.core.point import SHORT
 from lossbench.report import words
@@ -24,22 +24,22 @@ def accuracy(results: Results) -> Section:
             words.column(headline): words.number(row["value"], digits),
             "95 % interval": words.interval(row["low"], row["high"], digits),
             "SE: seeds / test set": f"{words.number(row['seed_se'], digits)} / {words.number(row['test_se'], digits)}",
+            "median seed": words.number(row["median"], digits),
+            "worst seed": words.number(row["worst"], digits),
             "n": str(row["n"]),
             "failed": str(row["failures"]),
-            "ties": row["ties"] or words.DASH,
+            "flags": row["flags"],
         }
 
-    caption = (
-        f"mean test {headline.title}. Losses at one point share a letter if and only if they are not significantly "
-        "different (paired t tests, Holm over all pairs)."
-    )
-    tables = per_experiment(results.main, write, caption, left=["loss", "ties"])
-    return Section("accuracy", words.capital(headline.title), tuple(tables) or (Prose("No cell has finished."),))
+    caption = f"test {headline.title}, mean over seeds with its 95 % interval."
+    tables = per_experiment(results.main, write, caption, left=["loss", "flags"])
+    return Section("accuracy", words.capital(headline.title), tuple(tables), appendix=True)
 
 
 def comparisons(results: Results) -> Section:
     """Paired differences from the baseline with their verdicts."""
     baseline, headline = results.info.baseline, results.headline
+    digits = words.digits_of(headline.unit)
     found = compared(results, headline.name)
 
     def write(row: Row) -> dict[str, str]:
@@ -47,27 +47,28 @@ def comparisons(results: Results) -> Section:
         won = f"{mine['wins']:.0f}/{mine['n']}" if mine.get("n") and words.finite(mine.get("wins")) else words.DASH
         return {
             "loss": row["loss"],
-            words.column(headline): words.number(row["value"], words.digits_of(headline.unit)),
+            words.column(headline): words.number(row["value"], digits),
             words.delta_column(headline): words.difference(mine, unit=False),
-            "p (Holm)": words.p_value(mine.get("p_holm")),
-            "d_z": words.number(mine.get("dz")),
-            "won": won,
-            "p (TOST)": words.p_value(mine.get("tost_p")),
-            "seed correlation": words.number(mine.get("correlation")),
             "verdict": "baseline" if row["loss"] == baseline else mine.get("verdict", "not compared"),
-            "seeds needed": words.whole(mine.get("seeds_needed")),
+            "flags": mine.get("flags", ""),
+            "won": won,
+            "median seed": words.number(mine.get("median"), digits),
+            "worst seed": words.number(mine.get("worst"), digits),
+            "SE: seeds / test set": f"{words.number(mine.get('seed_se'))} / {words.number(mine.get('test_se'))}",
+            "p": words.p_value(mine.get("p_adjusted")),
+            "seed correlation": words.number(mine.get("correlation")),
+            "seeds needed": words.seeds_needed(mine),
         }
 
     def anchors(row: Row) -> list[Anchor]:
         return list(dict.fromkeys([anchor(row), anchor(row, baseline)]))
 
     caption = (
-        f"each loss minus {baseline}, paired by seed. d_z: Δ divided by the standard deviation of the differences; "
-        "won: seeds on which the loss is better; TOST: equivalence within "
-        f"{words.within(results.info.margin, headline.unit)}; seed correlation: correlation of both losses over seeds."
+        f"each loss minus {baseline}, paired by seed, with simultaneous 95 % intervals; won: seeds on which it is "
+        "better; p: adjusted over the family; seeds needed: for 80 % power, from these estimates and their uncertainty."
     )
-    tables = per_experiment(results.main, write, caption, left=["loss", "verdict"], anchors=anchors)
-    return Section("comparisons", f"Against {baseline}", tuple(tables) or (Prose("No cell has finished."),))
+    tables = per_experiment(results.main, write, caption, left=["loss", "verdict", "flags"], anchors=anchors)
+    return Section("comparisons", f"Against {baseline}", tuple(tables), appendix=True)
 
 
 def tuning(results: Results) -> Section:
@@ -132,12 +133,6 @@ def _with_interval(row: Row, name: str, digits: int) -> str:
 def across_datasets(results: Results) -> Section:
     """Mean ranks with Friedman's test and the critical difference; N is the number of datasets."""
     blocks = [block for found in results.rankings for block in _ranked(results, found)]
-    if not blocks:
-        names = sorted({identity(point["dataset"]) for point in results.points})
-        why = (
-            f"all results are on {names[0]}" if len(names) == 1 else "fewer than two datasets with two losses in common"
-        )
-        blocks = [Prose(f"No ranks across datasets: {why}.")]
     return Section("datasets", "Across datasets", tuple(blocks))
 
 

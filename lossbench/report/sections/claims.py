@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 from lossbench.analysis.claims import OUTCOMES, cells_behind, outcomes, was_run
 from lossbench.analysis.results import Results
 from lossbench.core.format import Claim
@@ -9,38 +12,51 @@ from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 from lossbench.report.sections.rows import anchor, table
 
+Case = tuple[dict[str, Any], Claim]
+
 
 def claims(results: Results) -> Section:
-    """The claims of the suite with their verdicts; cases that were not run are counted, not listed."""
+    """The verdicts: counted by statement where statements have several cases, else one row per claim."""
     counted = _statements(results)
-    judged = zip(results.claims.to_dict("records"), results.info.claims, strict=True)
-    listed = [(row, claim) for row, claim in judged if was_run(row) or not counted]
+    cases = [] if counted else _cases(results)
+    blocks: list[Block] = [*counted, *([_table(results, cases)] if cases else [])]
+    if counted:
+        blocks.append(Prose("Every case is in the appendix, under Cases of the claims."))
+    noted = dict.fromkeys((claim.statement or claim.text, claim.note) for claim in results.info.claims if claim.note)
+    blocks += [Prose(f"“{statement}”: {note}") for statement, note in noted]
+    return Section("claims", "Claims", tuple(blocks))
+
+
+def claim_cases(results: Results) -> Section:
+    """Every case of the statements that have several; cases that were not run are counted there, not listed."""
+    cases = [case for case in _cases(results) if was_run(case[0])] if _statements(results) else []
+    return Section("claim-cases", "Cases of the claims", (_table(results, cases),) if cases else (), appendix=True)
+
+
+def _cases(results: Results) -> list[Case]:
+    return list(zip(results.claims.to_dict("records"), results.info.claims, strict=True))
+
+
+def _table(results: Results, cases: list[Case]) -> Table:
     rows = [
         {
             "claim": row["text"],
             "verdict": row["verdict"],
-            "difference [95 % interval]": words.difference(row),
+            "difference [interval]": words.difference(row),
             "n": str(row["n"]),
-            "p (Holm)": words.p_value(row["p_holm"]),
             "evidence": row["evidence"],
-            "seeds needed": words.whole(row["seeds_needed"]),
+            "seeds needed": words.seeds_needed(row),
             "tested as": row["states"],
         }
-        for row, _ in listed
+        for row, _ in cases
     ]
     caption = (
-        "n: paired seeds, or paired rounds for step times; values at several points are averaged within each seed "
-        "first. Trend claims show the slope; unchanged_with claims show the largest deviation. p is "
-        "Holm-adjusted over the claims of a family. Seeds needed: for 80 % power, if the estimates hold."
+        "Intervals are simultaneous 95 % intervals over the claims of a family. n: paired seeds, or processes for step "
+        "times; values at several points are averaged within each seed. Trend claims show the slope, `unchanged_with` "
+        "claims the interval that decides."
     )
-    blocks: list[Block] = [*counted]
-    if rows:
-        left = ["claim", "verdict", "evidence", "tested as"]
-        anchors = [_anchors(results, claim) for _, claim in listed]
-        blocks.append(Table.of(rows, left=left, caption=caption, anchors=anchors))
-    noted = dict.fromkeys((claim.statement or claim.text, claim.note) for claim in results.info.claims if claim.note)
-    blocks += [Prose(f"“{statement}”: {note}") for statement, note in noted]
-    return Section("claims", "Claims", tuple(blocks) or (Prose("The suite states no claims."),))
+    left = ["claim", "verdict", "evidence", "tested as"]
+    return Table.of(rows, left=left, caption=caption, anchors=[_anchors(results, claim) for _, claim in cases])
 
 
 def _anchors(results: Results, claim: Claim) -> list[Anchor]:
@@ -48,21 +64,26 @@ def _anchors(results: Results, claim: Claim) -> list[Anchor]:
 
 
 def _statements(results: Results) -> list[Table]:
-    """The outcomes of each statement, if any statement has several cases."""
+    """The verdicts of each statement, if any statement has several cases."""
     counts = outcomes(results.claims)
     if len(counts) == len(results.claims):
         return []
     rows = [{"statement": said, **{word: str(count[word]) for word in OUTCOMES}} for said, count in counts.items()]
-    caption = (
-        "Number of cases of each statement by outcome. A case is one experiment, loss or value of an option; the cases "
-        "that were run are listed below."
-    )
+    caption = "Number of cases by verdict. A case is one experiment, loss or value of an option."
     return [Table.of(rows, left=["statement"], caption=caption)]
 
 
 def published(results: Results) -> Section:
-    """Numbers from papers beside the measured ones."""
+    """Numbers from papers beside the measured ones; where none is comparable, one line says so."""
     found = results.published.to_dict("records")
+    title = "Published against measured"
+    if not found:
+        return Section("published", title, ())
+    if all(row["verdict"] == "not comparable" for row in found):
+        why = Counter(reason for row in found for reason in row["differs"].split("; "))
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in why.most_common(3))
+        text = f"None of the {len(found)} published numbers is comparable, since protocols differ: {reasons}, …"
+        return Section("published", title, (Prose(f"{text} published.csv lists all."),))
     rows = [
         {
             "experiment": row["experiment"],
@@ -76,9 +97,6 @@ def published(results: Results) -> Section:
         }
         for row in found
     ]
-    if not rows:
-        nothing = Prose("The suite states no published numbers for the measured losses.")
-        return Section("published", "Published against measured", (nothing,))
     caption = (
         "The prediction interval is where another run of ours would fall with 95 % probability. reproduced: the "
         f"published number lies in it, and it is no wider than ±{results.info.margin:g} points; underpowered: it is "
@@ -86,4 +104,4 @@ def published(results: Results) -> Section:
     )
     left = ["experiment", "loss", "verdict", "differs"]
     block = table(found, rows, caption, left=left, anchors=[[anchor(row)] for row in found])
-    return Section("published", "Published against measured", (block,))
+    return Section("published", title, (block,))

@@ -8,15 +8,20 @@ from lossbench.analysis import target
 from lossbench.analysis.cost import PHASES
 from lossbench.analysis.results import Results
 from lossbench.report import words
-from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
+from lossbench.report.blocks import Anchor, Block, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, compared, finished, table
 
 
 def cost(results: Results) -> Section:
-    """Step-time ratios, times to target, memory by cause, Pareto fronts."""
-    times = _step_times(results) or Prose("No step times: the suite has no finished timing cells.")
-    found: list[Block | None] = [times, _times_to_target(results), _memory(results), _front(results)]
+    """Step-time ratios and times to target."""
+    found: list[Block | None] = [_step_times(results), _times_to_target(results)]
     return Section("cost", "Cost", tuple(block for block in found if block))
+
+
+def memory(results: Results) -> Section:
+    """Memory by cause, Pareto fronts."""
+    found: list[Block | None] = [_memory(results), _front(results)]
+    return Section("memory", "Memory and Pareto fronts", tuple(block for block in found if block), appendix=True)
 
 
 def _named(row: Row) -> dict[str, str]:
@@ -31,18 +36,23 @@ def _step_times(results: Results) -> Table | None:
     for row in found:
         mine = ratios.get(at(row))
         shown = {
-            f"step time / {baseline} [95 %]": words.ratio(mine) if mine else "1" if row["loss"] == baseline else "–",
+            f"step time / {baseline} [interval]": words.ratio(mine)
+            if mine
+            else "1"
+            if row["loss"] == baseline
+            else "–",
             "median ms": f"{row['step']:.2f}",
             "forward / backward / optimizer, ms": " / ".join(words.number(row[name]) for name in PHASES),
-            "rounds": str(mine["n"]) if mine else "",
+            "processes": str(mine["n"]) if mine else "",
             "verdict": mine["verdict"] if mine else "baseline",
         }
         rows.append(_named(row) | shown)
     if not rows:
         return None
     caption = (
-        "Timing cells: one process alone, with rounds that visit every loss in shuffled order on the same batches; "
-        "ratios are paired by round. The medians of the phases need not add up to that of the step."
+        "Timing cells run alone. Each of several processes visits every loss in shuffled order on the same batches; "
+        "the simultaneous 95 % interval of a ratio is that of the means of the processes. better: faster. The medians "
+        "of the phases need not add up to that of the step."
     )
     anchors = [[Anchor(row["point"], None, "timing")] for row in found]
     return table(found, rows, caption, left=["experiment", "loss", "verdict"], anchors=anchors)
@@ -57,9 +67,9 @@ def _times_to_target(results: Results) -> Table | None:
         shown = {
             "target, %": words.number(row["target"]),
             "steps": words.number(row[target.STEPS], 0),
-            f"steps − {baseline} [95 %]": _against(steps.get(at(row)), row, baseline),
+            f"steps − {baseline} [interval]": _against(steps.get(at(row)), row, baseline),
             "seconds": words.number(row[target.SECONDS], 1),
-            f"seconds − {baseline} [95 %]": _against(seconds.get(at(row)), row, baseline),
+            f"seconds − {baseline} [interval]": _against(seconds.get(at(row)), row, baseline),
             "censored": f"{row['censored']} of {row['n']}",
             "verdict (steps)": steps[at(row)]["verdict"] if at(row) in steps else "baseline",
         }

@@ -12,7 +12,7 @@ from lossbench.analysis.results import Results
 from lossbench.analysis.series import Along
 from lossbench.core.model import GEOMETRY
 from lossbench.report import words
-from lossbench.report.blocks import Block, Prose, Section, Table
+from lossbench.report.blocks import Block, Section, Table
 from lossbench.report.sections.rows import Row, anchor, at, by_experiment, compared, finished, per_experiment, table
 from lossbench.tasks import TASKS
 
@@ -20,9 +20,14 @@ MOST_CLASSES = 10  # with a column of angles each
 
 
 def axes(results: Results) -> Section:
-    """The metric and the gain over the baseline along each numeric axis that an experiment varies."""
+    """The figures of metric and gain along each numeric axis that an experiment varies."""
+    return Section("axes", "Along each axis", ())
+
+
+def axis_tables(results: Results) -> Section:
+    """The metric and the gain over the baseline along each numeric axis."""
     blocks = [_along(results, line) for name in results.experiments for line in series.followed(results, name)]
-    return Section("axes", "Axes", tuple(blocks) or (Prose("No experiment varies a numeric axis."),))
+    return Section("axis-tables", "Values along each axis", tuple(blocks), appendix=True)
 
 
 def _along(results: Results, along: Along) -> Table:
@@ -46,7 +51,7 @@ def _along(results: Results, along: Along) -> Table:
                 "95 % interval": words.interval(base["low"], base["high"], digits) if base else words.DASH,
                 "best other loss": words.DASH if best is None else str(best["loss"]),
                 f"its {words.column(headline)}": words.DASH if best is None else words.number(best["value"], digits),
-                words.delta_column(headline, "95 %"): words.difference(mine, unit=False) if mine else words.DASH,
+                words.delta_column(headline): words.difference(mine, unit=False) if mine else words.DASH,
                 "verdict": mine["verdict"] if mine else words.DASH,
             }
         )
@@ -79,7 +84,8 @@ def verification(results: Results) -> Section:
         )
 
     names = ("rank@1", "tpir@0.1", "tpir@0.01")
-    return Section("verification", "Verification", (*verified, *_of_task(results, "verification", names, identified)))
+    found = (*verified, *_of_task(results, "verification", names, identified))
+    return Section("verification", "Verification", found, appendix=True)
 
 
 def retrieval(results: Results) -> Section:
@@ -96,7 +102,10 @@ def retrieval(results: Results) -> Section:
         )
 
     return Section(
-        "retrieval", "Retrieval", tuple(_of_task(results, "retrieval", TASKS["retrieval"].headline, caption))
+        "retrieval",
+        "Retrieval",
+        tuple(_of_task(results, "retrieval", TASKS["retrieval"].headline, caption)),
+        appendix=True,
     )
 
 
@@ -155,7 +164,7 @@ def geometry(results: Results) -> Section:
         blocks.append(each)
         if isinstance(each, Table) and each.experiment in by_class:
             blocks.append(_class_angles(each.experiment, by_class[each.experiment]))
-    return Section("geometry", "Geometry", tuple(blocks) or (Prose("No angles were measured."),))
+    return Section("geometry", "Geometry", tuple(blocks), appendix=True)
 
 
 def _class_angles(experiment: str, frame: pd.DataFrame) -> Table:

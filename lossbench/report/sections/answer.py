@@ -1,0 +1,256 @@
+"""The first screen: which loss to use, in one sentence per task, one table, one figure and up to three caveats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from lossbench import stats
+from lossbench.analysis.answer import Answer, Column, Standing, Task
+from lossbench.analysis.results import Results
+from lossbench.analysis.verdicts import AT_CHANCE, NOT_TESTABLE, ONE_SEED
+from lossbench.report import words
+from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
+
+MOST_NAMED = 4  # losses or datasets in one part of a sentence
+MOST_CAVEATS = 3
+FEW_SEEDS = 5  # below it, a verdict rests on very little
+
+
+def answer(results: Results) -> Section:
+    """What a reader with half a minute should know."""
+    found = results.answer
+    if not any(row["n"] >= stats.FEWEST_SEEDS for column in found.columns for row in column.rows.values()):
+        nothing = Prose("There are not yet enough finished cells to compare any loss with the baseline.")
+        return Section("answer", "Which loss to use", (nothing,))
+    blocks: list[Block] = [Prose(text) for text in sentences(results)]
+    blocks += [Prose(f"Caveat: {text}") for text in caveats(results)]
+    blocks.append(_table(results))
+    return Section("answer", "Which loss to use", tuple(blocks))
+
+
+# ---- sentences -------------------------------------------------------------------------------------------------------
+
+
+def sentences(results: Results) -> list[str]:
+    """One per task, tuned settings first, then one on costs."""
+    found = [_sentence(results, task) for task in results.answer.tasks]
+    return [text for text in (*found, _cost(results)) if text]
+
+
+def _sentence(results: Results, task: Task) -> str:
+    baseline, headline = results.info.baseline, results.headline
+    names = _listed([column.name for column in task.columns])
+    seeds = words.span([column.seeds for column in task.columns])
+    settings = "tuned" if task.tuned else "default settings"
+    parts = [_best(results, task)]
+    if equivalent := task.having("equivalent"):
+        parts.append(
+            f"{_losses(task, equivalent, 'equivalent')} {_are(equivalent)} equivalent "
+            f"(within {words.within(results.info.margin, headline.unit)})"
+        )
+    if worse := task.having("worse"):
+        parts.append(f"{_losses(task, worse, 'worse', headline.unit)} {_are(worse)} worse")
+    if undecided := task.having("undecided"):
+        count = sum(len(standing.by_verdict["undecided"]) for standing in undecided)
+        every = sum(len(column.rows) for column in task.columns)
+        parts.append(f"{count} of {every} comparisons are undecided")
+    if barred := task.having(NOT_TESTABLE):
+        parts.append(f"{_losses(task, barred, NOT_TESTABLE)} {_are(barred)} at chance and not tested")
+    return f"{words.capital(task.name)} on {names} ({seeds} seeds, {settings}), against {baseline}: {'; '.join(parts)}."
+
+
+def _best(results: Results, task: Task) -> str:
+    """The losses that are better, with their cost; or how large a gain the intervals still allow."""
+    baseline, headline = results.info.baseline, results.headline
+    if better := task.having("better"):
+        best = better[0]
+        cost = _ratio(results.answer.step_ratios.get(best.loss, ()))
+        step = f" ({best.loss}: {cost} the step time)" if cost else ""
+        return f"{_losses(task, better, 'better', headline.unit)} {_are(better)} better than {baseline}{step}"
+    end, sign = ("high", 1) if headline.sign > 0 else ("low", -1)
+    tested = [row for column in task.columns for row in column.rows.values() if words.finite(row[end])]
+    tested = [row for row in tested if row["verdict"] != NOT_TESTABLE]
+    if not tested:
+        return f"no loss could be compared with {baseline}"
+    most = max(sign * row[end] for row in tested)
+    text = f"no loss is better than {baseline}"
+    if most <= 2 * results.info.margin:
+        digits = words.digits_of(headline.unit)
+        return f"{text} by more than {most:.{digits}f} {headline.unit}".rstrip()
+    decided = all(row["verdict"] != "undecided" for row in tested)
+    return text if decided else f"no loss is shown to be better than {baseline}"
+
+
+def _losses(task: Task, found: Sequence[Standing], verdict: str, unit: str = "") -> str:
+    """Losses with a verdict: on how many datasets, and by how much."""
+    texts = []
+    for standing in found:
+        notes = []
+        count, every = len(standing.by_verdict[verdict]), sum(standing.loss in column.rows for column in task.columns)
+        if every > 1:
+            one = f"on {standing.by_verdict[verdict][0][0].name}" if count == 1 else f"on {count} of {every}"
+            notes.append("on all" if count == every else one)
+        if unit:
+            notes.append(_range(standing.deltas(verdict), unit))
+        flagged = any(ONE_SEED in row["flags"] for _, row in standing.by_verdict[verdict])
+        notes += ["one seed decides"] if flagged and verdict in ("better", "worse") else []
+        texts.append(f"{standing.loss} ({', '.join(notes)})" if notes else standing.loss)
+    return _listed(texts)
+
+
+def _cost(results: Results) -> str:
+    """The range of step times over all losses."""
+    baseline, by_loss = results.info.baseline, results.answer.step_ratios
+    ratios = [ratio for loss, found in by_loss.items() if loss != baseline for ratio in found]
+    return f"A training step takes {_ratio(ratios)} as long as with {baseline}." if ratios else ""
+
+
+def _are(found: Sequence[Standing]) -> str:
+    return "is" if len(found) == 1 else "are"
+
+
+def _range(deltas: Sequence[float], unit: str) -> str:
+    digits = words.digits_of(unit)
+    ends = dict.fromkeys(words.signed(value, digits) for value in (min(deltas, key=abs), max(deltas, key=abs)))
+    return f"{' to '.join(ends)} {unit}".rstrip()
+
+
+def _ratio(ratios: Iterable[float]) -> str:
+    """`1.04×`, or `0.99–1.09×`."""
+    found = sorted(ratios)
+    return f"{'–'.join(dict.fromkeys(f'{value:.2f}' for value in (found[0], found[-1])))}×" if found else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and 3 more`."""
+    if len(names) > MOST_NAMED:
+        return f"{', '.join(names[: MOST_NAMED - 1])} and {len(names) - MOST_NAMED + 1} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+# ---- caveats ---------------------------------------------------------------------------------------------------------
+
+
+def caveats(results: Results) -> list[str]:
+    """What changes the reading, most serious first, at most three lines."""
+    found = [*_undertrained(results), *_at_chance(results), *_unfinished(results), *_few_seeds(results)]
+    return [*found, *_untuned(results), *_fragile(results)][:MOST_CAVEATS]
+
+
+def _undertrained(results: Results) -> list[str]:
+    columns = [column for column in results.answer.columns if column.point in results.undertrained]
+    if not columns:
+        return []
+    names = _listed([f"{column.name} ({_value(results, column)})" for column in columns])
+    are = "is" if len(columns) == 1 else "are"
+    return [f"{names} {are} undertrained: {results.info.baseline} was still improving at the last step."]
+
+
+def _at_chance(results: Results) -> list[str]:
+    found = Counter(loss for _, loss in results.at_chance)
+    if not found:
+        return []
+    names = _listed([f"{loss} ({count} points)" if count > 1 else loss for loss, count in found.items()])
+    return [f"at chance, hence not tested: {names}."]
+
+
+def _unfinished(results: Results) -> list[str]:
+    texts = []
+    if failed := {loss: count for loss, count in results.answer.failures.items() if count}:
+        texts.append("did not finish: " + _listed([f"{loss} ({count} cells)" for loss, count in failed.items()]))
+    if results.info.missing:
+        texts.append(f"not run: {_listed(list(results.info.missing))}")
+    return [f"{'; '.join(texts)}."] if texts else []
+
+
+def _few_seeds(results: Results) -> list[str]:
+    few = min(column.seeds for column in results.answer.columns)
+    return [f"only {few} seeds: intervals are wide, and one seed can decide a verdict."] if few < FEW_SEEDS else []
+
+
+def _untuned(results: Results) -> list[str]:
+    if results.info.tuning:
+        return []
+    return ["no loss was tuned: with other options or learning rates the order may change."]
+
+
+def _fragile(results: Results) -> list[str]:
+    rows = [row for column in results.answer.columns for row in column.rows.values()]
+    count = sum(ONE_SEED in row["flags"] for row in rows)
+    return [f"{count} verdicts marked * change with one seed more or less."] if count else []
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+MARKS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?", NOT_TESTABLE: "×"}
+
+
+def mark(row: dict[str, object] | None) -> str:
+    """The verdict of a comparison as a sign; a star where one seed decides."""
+    if row is None:
+        return ""
+    return MARKS[str(row["verdict"])] + ("*" if ONE_SEED in str(row["flags"]) else "")
+
+
+def _table(results: Results) -> Table:
+    """One row per loss, the baseline first: differences per dataset, step time, extra memory, failures."""
+    found, baseline = results.answer, results.info.baseline
+    rows, anchors = [], []
+    for loss in [baseline, *_by_effect(found)]:
+        row = {"loss": loss}
+        for column in found.columns:
+            row[column.name] = _value(results, column) if loss == baseline else _difference(results, column, loss)
+        if len(found.step_ratios) > 1:
+            row["step time"] = _ratio(found.step_ratios.get(loss, ())) or words.DASH
+        row["extra bytes"] = _bytes(found.extra_bytes.get(loss, ()))
+        if any(found.failures.values()):
+            row["failed"] = str(found.failures.get(loss, 0))
+        rows.append(row)
+        anchors.append(
+            [Anchor(column.point, name) for column in found.columns for name in dict.fromkeys((loss, baseline))]
+        )
+    unit = f" in {results.headline.unit}" if results.headline.unit else ""
+    points = "; ".join(f"{column.name}: {_place(results, column)}" for column in found.columns if column.others)
+    caption = (
+        f"{words.capital(results.headline.title)} of {baseline}, and differences from it{unit}. ▲ better, ▼ worse, "
+        f"≈ equivalent (within {words.within(results.info.margin, results.headline.unit)}), ? undecided, × at chance; "
+        "* one seed decides. Extra bytes: class weights and loss state."
+    )
+    caption += f" Of several points, that where {baseline} is best: {points}." if points else ""
+    left = ["loss"]
+    return Table.of(rows, left=left, caption=caption, anchors=anchors)
+
+
+def _by_effect(found: Answer) -> list[str]:
+    """The losses of all tasks, best first in the first task that has them."""
+    return list(dict.fromkeys(standing.loss for task in found.tasks for standing in task.standings))
+
+
+def _place(results: Results, column: Column) -> str:
+    names = [name for name in results.axes if name not in ("dataset", "backbone")]
+    return column.point.told(names)
+
+
+def _value(results: Results, column: Column) -> str:
+    digits = words.digits_of(results.headline.unit)
+    unit = " %" if results.headline.is_score else ""
+    return f"{words.number(column.baseline['value'], digits)}{unit}"
+
+
+def _difference(results: Results, column: Column, loss: str) -> str:
+    row = column.rows.get(loss)
+    if row is None or not words.finite(row["delta"]):
+        return words.DASH
+    if AT_CHANCE in row["flags"]:
+        return "× at chance"
+    return f"{words.signed(row['delta'], words.digits_of(results.headline.unit))} {mark(dict(row))}"
+
+
+def _bytes(extra: Sequence[float]) -> str:
+    if not extra:
+        return words.DASH
+    ends = dict.fromkeys(
+        ("−" if value < 0 else "+" if value else "") + words.size(abs(value)) for value in (min(extra), max(extra))
+    )
+    return " to ".join(ends)
