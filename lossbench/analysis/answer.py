@@ -25,10 +25,15 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A point that stands for a dataset, its short name, and the comparisons there by loss."""
+    """A point that stands for a dataset, and the comparisons there by loss.
+
+    `dataset` is its short name, with the backbone or task where a dataset has several; `name` also says `tuned` or
+    `default` where both exist.
+    """
 
     point: Point
     task: str
+    dataset: str
     name: str
     tuned: bool
     baseline: Row  # of `Results.main`
@@ -125,24 +130,21 @@ def _columns(results: Results) -> list[Column]:
             full = (point for point in here if len(compared[point]) == most)
             best = max(full, key=lambda point: results.headline.sign * main[point][baseline]["value"])
             chosen[Place(task, dataset, backbone, is_tuned)] = best, len(here) - 1
-    return [
-        Column(point, place.task, name, place.tuned, main[point][baseline], compared[point], others)
-        for (place, (point, others)), name in zip(chosen.items(), short_names(list(chosen)), strict=True)
-    ]
-
-
-def short_names(places: Sequence[Place]) -> list[str]:
-    """Short names of columns: the dataset, and what else distinguishes those of one dataset."""
+    places = sorted(chosen, key=lambda place: not place.tuned)
     backbones = distinct(list(dict.fromkeys(place.backbone for place in places)))
-    names = []
+    columns = []
     for place in places:
+        point, others = chosen[place]
         same = [other for other in places if other.dataset == place.dataset]
         parts = [place.dataset.rpartition("/")[2]]
         parts += [place.task] if len({other.task for other in same}) > 1 else []
         parts += [backbones[place.backbone]] if len({other.backbone for other in same}) > 1 else []
-        parts += ["tuned" if place.tuned else "default"] if len({other.tuned for other in same}) > 1 else []
-        names.append(", ".join(parts))
-    return names
+        dataset = ", ".join(parts)
+        both = len({other.tuned for other in same}) > 1
+        name = f"{dataset}, {'tuned' if place.tuned else 'default'}" if both else dataset
+        here = main[point][baseline], compared[point], others
+        columns.append(Column(point, place.task, dataset, name, place.tuned, *here))
+    return columns
 
 
 def _task(results: Results, name: str, tuned: bool, columns: Sequence[Column]) -> Task:

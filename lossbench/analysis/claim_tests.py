@@ -308,4 +308,4 @@ def _at_chance(why: Sequence[str]) -> str:
 
 
 def _too_few(n: int) -> str:
-    return f"only {n} paired seeds" if n else NOT_RUN
+    return f"n = {n}: at least {stats.FEWEST_SEEDS} are needed" if n else NOT_RUN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     from lossbench.plan.job import Job
     from lossbench.plugins.check.finding import Finding
     from lossbench.report import Report
+    from lossbench.report.blocks import Table
     from lossbench.store.records import Store
 
 MOST_ROWS = 60  # of a table at the end of a run
+WIDTH = 100  # columns of what a run prints at its end
+ON_FILE = ("evidence", "seeds needed", "tested as", "n")  # columns of claims that only the report shows
 DONE, UNFINISHED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 
 
@@ -36,12 +40,15 @@ def echo(text: str = "", *, err: bool = False) -> None:
     click.echo(plain.text(text), err=err)
 
 
-def console() -> Any:
-    """The width of the terminal, or lines long enough for our tables."""
+def console(most: int | None = None) -> Any:
+    """The width of the terminal (`most` columns at most), or lines long enough for our tables."""
     import rich.console
 
     terminal = sys.stdout.isatty()
-    return rich.console.Console(highlight=False, width=None if terminal else 160, soft_wrap=not terminal)
+    found = rich.console.Console(highlight=False, width=None if terminal else most or 160, soft_wrap=not terminal)
+    if most and found.width > most:
+        found.width = most
+    return found
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str], title: str = "") -> Any:
@@ -156,19 +163,30 @@ def show_result(result: RunResult) -> None:
 
 
 def show_report(report: Report) -> None:
-    """The verdicts of a report, and where its files are."""
+    """The verdicts on claims, then the answer, which is read last, and where the files are."""
     from lossbench.report.blocks import Prose, Table
 
     sections = {section.slug: section for section in report.sections}
-    for section in (sections[slug] for slug in ("claims", "answer") if slug in sections):  # the answer is read last
-        for block in section.blocks:
-            if isinstance(block, Prose):
-                echo(block.text)
-            elif isinstance(block, Table):
-                console().print(table_of(block.columns, block.rows[:MOST_ROWS], left=block.left, title=block.caption))
-                if (more := len(block.rows) - MOST_ROWS) > 0:
-                    echo(f"… and {more} more rows; {report.files['summary.md']} has all")
+    for block in sections["claims"].blocks if "claims" in sections else ():
+        if isinstance(block, Table):
+            kept = [column for column in block.columns if column not in ON_FILE]
+            _show(block, kept, report)
+    for block in sections["answer"].blocks:
+        if isinstance(block, Table):
+            _show(block, block.columns, report)
+            echo(textwrap.fill(block.caption, WIDTH))
+        elif isinstance(block, Prose):
+            echo(textwrap.fill(f"{block.lead} {block.text}".strip(), WIDTH))
     echo(f"\nreport   {report.files['summary.md']}\npage     {report.files['report.html']}")
+
+
+def _show(table: Table, columns: Sequence[str], report: Report) -> None:
+    """Some columns of a table, at most so wide that a usual terminal shows it."""
+    places = [table.columns.index(column) for column in columns]
+    rows = [[row[place] for place in places] for row in table.rows[:MOST_ROWS]]
+    console(WIDTH).print(table_of(columns, rows, left=table.left))
+    if (more := len(table.rows) - MOST_ROWS) > 0:
+        echo(f"… and {more} more rows; {report.files['summary.md']} has all")
 
 
 def show_comparison(found: Comparison) -> None:

@@ -18,13 +18,14 @@ _NUMBER = re.compile(r"(?P<less><\s*)?(?P<number>[+-]?\d[\d ,]*(?:\.\d+)?(?:[eE]
 
 @dataclass(frozen=True)
 class Prose:
-    """A paragraph of plain text; `code` marks a command."""
+    """A paragraph of plain text; `lead` opens it in bold, `code` marks a command."""
 
     text: str
     code: bool = False
+    lead: str = ""
 
     def __post_init__(self) -> None:
-        _plain(self, text=plain.line(self.text))
+        _plain(self, text=plain.line(self.text), lead=plain.line(self.lead))
 
 
 class Anchor(NamedTuple):

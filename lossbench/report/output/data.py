@@ -115,8 +115,8 @@ def _ranks(ranking: Ranking) -> dict[str, Any]:
 
 def _block(block: Prose | Table | Figure) -> dict[str, Any]:
     match block:
-        case Prose(text, code):
-            return {"kind": "prose", "text": text, "code": code}
+        case Prose(text, code, lead):
+            return {"kind": "prose", "text": f"{lead} {text}".strip(), "code": code}
         case Figure():
             return {"kind": "figure", "name": block.name, "caption": block.caption}
         case Table():

@@ -34,10 +34,10 @@ def _written(sections: Sequence[Section]) -> Iterator[str]:
             match block:
                 case Prose(text, code=True):
                     yield from ("```", text, "```", "")
-                case Prose(text):
-                    yield from (_escape(text), "")
+                case Prose(text, lead=lead):
+                    yield from (f"**{_escape(lead)}** {_escape(text)}" if lead else _escape(text), "")
                 case Figure(name, _, caption, _):
-                    yield from (f"![{_escape(caption)}](figures/{name}.svg)", "", f"*{_escape(caption)}*", "")
+                    yield from (f"![{_escape(name)}](figures/{name}.svg)", "", f"*{_escape(caption)}*", "")
                 case Table():
                     yield from (_pipe_table(block), "")
                     yield from (f"*{_escape(block.caption)}*", "") if block.caption else ()

@@ -24,12 +24,12 @@ SECTIONS: tuple[Callable[[Results], Section], ...] = (
 
 
 def sections(results: Results) -> list[Section]:
-    """The whole report; figures come before the tables of their section, and empty sections are left out."""
+    """The whole report; figures come after the text and tables of their section, and empty sections are left out."""
     built = [build(results) for build in SECTIONS]
     drawings = [list(figures.of_section(results, section.slug)) for section in built]
     render([drawing for drawn in drawings for drawing in drawn])
     found = [
-        replace(section, blocks=(*(drawing.block() for drawing in drawn), *section.blocks))
+        replace(section, blocks=(*section.blocks, *(drawing.block() for drawing in drawn)))
         for section, drawn in zip(built, drawings, strict=True)
     ]
     return [section for section in found if section.blocks]

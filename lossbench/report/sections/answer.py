@@ -23,8 +23,7 @@ def answer(results: Results) -> Section:
     if not any(row["n"] >= stats.FEWEST_SEEDS for column in found.columns for row in column.rows.values()):
         nothing = Prose("There are not yet enough finished cells to compare any loss with the baseline.")
         return Section("answer", "Which loss to use", (nothing,))
-    blocks: list[Block] = [Prose(text) for text in sentences(results)]
-    blocks += [Prose(f"Caveat: {text}") for text in caveats(results)]
+    blocks: list[Block] = [*sentences(results), *(Prose(text, lead="Caveat:") for text in caveats(results))]
     blocks.append(_table(results))
     return Section("answer", "Which loss to use", tuple(blocks))
 
@@ -32,15 +31,15 @@ def answer(results: Results) -> Section:
 # ---- sentences -------------------------------------------------------------------------------------------------------
 
 
-def sentences(results: Results) -> list[str]:
+def sentences(results: Results) -> list[Prose]:
     """One per task, tuned settings first, then one on costs."""
-    found = [_sentence(results, task) for task in results.answer.tasks]
-    return [text for text in (*found, _cost(results)) if text]
+    cost = _cost(results)
+    return [*(_sentence(results, task) for task in results.answer.tasks), *([Prose(cost)] if cost else [])]
 
 
-def _sentence(results: Results, task: Task) -> str:
-    baseline, headline = results.info.baseline, results.headline
-    names = _listed([column.name for column in task.columns])
+def _sentence(results: Results, task: Task) -> Prose:
+    headline = results.headline
+    names = _listed([column.dataset for column in task.columns])
     seeds = words.span([column.seeds for column in task.columns])
     settings = "tuned" if task.tuned else "default settings"
     parts = [_best(results, task)]
@@ -54,10 +53,13 @@ def _sentence(results: Results, task: Task) -> str:
     if undecided := task.having("undecided"):
         count = sum(len(standing.by_verdict["undecided"]) for standing in undecided)
         every = sum(len(column.rows) for column in task.columns)
-        parts.append(f"{count} of {every} comparisons are undecided")
+        size = _range([delta for standing in undecided for delta in standing.deltas("undecided")], headline.unit)
+        counted = f"all {count}" if count == every else f"{count} of {every}"
+        parts.append(f"{counted} comparisons are undecided ({size})" if count > 1 else f"1 is undecided ({size})")
     if barred := task.having(NOT_TESTABLE):
         parts.append(f"{_losses(task, barred, NOT_TESTABLE)} {_are(barred)} at chance and not tested")
-    return f"{words.capital(task.name)} on {names} ({seeds} seeds, {settings}), against {baseline}: {'; '.join(parts)}."
+    lead = f"{words.capital(task.name)} on {names} ({seeds} seeds, {settings}):"
+    return Prose(f"{'; '.join(parts)}.", lead=lead)
 
 
 def _best(results: Results, task: Task) -> str:
@@ -89,7 +91,7 @@ def _losses(task: Task, found: Sequence[Standing], verdict: str, unit: str = "")
         notes = []
         count, every = len(standing.by_verdict[verdict]), sum(standing.loss in column.rows for column in task.columns)
         if every > 1:
-            one = f"on {standing.by_verdict[verdict][0][0].name}" if count == 1 else f"on {count} of {every}"
+            one = f"on {standing.by_verdict[verdict][0][0].dataset}" if count == 1 else f"on {count} of {every}"
             notes.append("on all" if count == every else one)
         if unit:
             notes.append(_range(standing.deltas(verdict), unit))
@@ -112,7 +114,7 @@ def _are(found: Sequence[Standing]) -> str:
 
 def _range(deltas: Sequence[float], unit: str) -> str:
     digits = words.digits_of(unit)
-    ends = dict.fromkeys(words.signed(value, digits) for value in (min(deltas, key=abs), max(deltas, key=abs)))
+    ends = dict.fromkeys(words.signed(value, digits) for value in (min(deltas), max(deltas)))
     return f"{' to '.join(ends)} {unit}".rstrip()
 
 
