@@ -142,8 +142,8 @@ def _columns(results: Results) -> list[Column]:
         dataset = ", ".join(parts)
         both = len({other.tuned for other in same}) > 1
         name = f"{dataset}, {'tuned' if place.tuned else 'default'}" if both else dataset
-        here = main[point][baseline], compared[point], others
-        columns.append(Column(point, place.task, dataset, name, place.tuned, *here))
+        rows = main[point][baseline], compared[point]
+        columns.append(Column(point, place.task, dataset, name, place.tuned, *rows, others))
     return columns
 
 

@@ -217,7 +217,7 @@ def _table(results: Results) -> Table:
     caption = (
         f"{words.capital(results.headline.title)} of {baseline}, and differences from it{unit}. ▲ better, ▼ worse, "
         f"≈ equivalent (within {words.within(results.info.margin, results.headline.unit)}), ? undecided, × at chance; "
-        "* one seed decides. Extra bytes: class weights and loss state."
+        "* one seed decides. Extra bytes: class weights and loss state, at most."
     )
     caption += f" Of several points, that where {baseline} is best: {points}." if points else ""
     left = ["loss"]
@@ -250,9 +250,8 @@ def _difference(results: Results, column: Column, loss: str) -> str:
 
 
 def _bytes(extra: Sequence[float]) -> str:
-    if not extra:
+    """The largest extra over the datasets."""
+    most = max(extra, key=abs, default=None)
+    if most is None:
         return words.DASH
-    ends = dict.fromkeys(
-        ("−" if value < 0 else "+" if value else "") + words.size(abs(value)) for value in (min(extra), max(extra))
-    )
-    return " to ".join(ends)
+    return ("−" if most < 0 else "+" if most else "") + words.size(abs(most))
