@@ -73,8 +73,7 @@ def test_width_tells_the_minimum_its_angle_and_what_more_costs(here):
 def test_a_run_ends_with_a_table_and_the_paths_it_wrote(finished):
     folder, ran = finished
     assert ran.returncode == 0, ran.stderr
-    assert "each loss minus softmax" in ran.stdout
-    assert re.search(r"w_softmax\s+\d+\.\d\d\s+[+-]", ran.stdout)
+    assert "not yet enough finished cells to compare" in ran.stdout  # two seeds
     for path in ("reports/summary.md", "reports/report.html", "runs/small"):
         assert path in ran.stdout
         assert (folder / path).exists()
