@@ -176,7 +176,7 @@ def test_the_first_screen_says_what_the_csv_says(summary, csv):
     at = csv[csv["width"] == 20].set_index("loss")
     signs = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?"}
     shown = {row["loss"]: row["digits"] for row in rows(first)}
-    assert list(shown)[0] == "softmax"
+    assert next(iter(shown)) == "softmax"
     assert list(shown)[1:] == list(at.sort_values("delta", ascending=False).index)
     for loss, row in at.iterrows():
         delta = f"{row['delta']:+.2f}".replace("-", "−")
