@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -91,8 +92,9 @@ class Measured:
 
     def deviation(self, metric: str, where: Sequence[Point], losses: Iterable[str]) -> float:
         """The largest deviation of a seed from the median of its loss."""
-        found = [np.array(list(self.over(metric, where, loss).values())) for loss in losses]
-        return max((float(np.abs(values - np.median(values)).max()) for values in found if len(values)), default=0.0)
+        found = [list(self.over(metric, where, loss).values()) for loss in losses]
+        middles = [(statistics.median(values), values) for values in found if values]
+        return max((abs(value - middle) for middle, values in middles for value in values), default=0.0)
 
 
 def losses_at(frame: pd.DataFrame) -> list[LossAt]:

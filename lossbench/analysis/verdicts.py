@@ -9,13 +9,12 @@ off these intervals. Comparisons that cannot be tested (too few seeds, a side at
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from lossbench import stats
 from lossbench.analysis.measured import Contrast, LossAt, contrast
@@ -84,6 +83,7 @@ class Verdicts:
         """`claimed` are comparisons that claims state, with their families; `further` counts a family's other tests."""
         self.data = data
         self._contrasts: dict[Asked, Contrast] = {}
+        self._deviations: dict[tuple[str, tuple[Point, ...]], float] = {}
         self._families: dict[Asked, str] = {}
         for family, asked in claimed:
             self._families.setdefault(self._key(asked), family)
@@ -120,8 +120,17 @@ class Verdicts:
         """The paired values of a comparison."""
         key = self._key(asked)
         if key not in self._contrasts:
-            self._contrasts[key] = _contrast(self.data, key)
+            self._contrasts[key] = _contrast(self.data, key, self._deviation(key))
         return self._contrasts[key] if key == asked else self._contrasts[key].flipped
+
+    def _deviation(self, asked: Asked) -> float:
+        """The largest deviation of a seed from the median of its loss, over the losses that are not at chance there."""
+        place = asked.metric, asked.where
+        if place not in self._deviations:
+            barred = {loss for point, loss in self.data.at_chance if point in asked.where}
+            losses = [loss for loss in self.data.labels if loss not in barred]
+            self._deviations[place] = self.data.measured.deviation(asked.metric, asked.where, losses)
+        return self._deviations[place]
 
     def testable(self, asked: Asked) -> bool:
         return len(self.contrast(asked).a) >= stats.FEWEST_SEEDS and not self.barred(asked)
@@ -166,7 +175,7 @@ def judged(found: Contrast, level: float, margin: float, sign: int, family: str 
         p=numbers.p,
         p_adjusted=min(1.0, numbers.p * stats.LEVEL / level) if not math.isnan(numbers.p) else math.nan,
         dz=numbers.dz,
-        median=found.written(float(np.median(gaps))) if len(gaps) else math.nan,
+        median=found.written(statistics.median(gaps.tolist())) if len(gaps) else math.nan,
         worst=found.written(sign * float((sign * gaps).min())) if len(gaps) else math.nan,
         verdict=word,
         flags=(ONE_SEED,) if fragile else (),
@@ -197,7 +206,7 @@ def _of_table(data: RunData) -> Iterator[Asked]:
                     yield Asked(metric, (point,), loss, baseline)
 
 
-def _contrast(data: RunData, asked: Asked) -> Contrast:
+def _contrast(data: RunData, asked: Asked, deviation: float) -> Contrast:
     measured, metric = data.measured, data.metrics[asked.metric]
     sides = (
         measured.over(asked.metric, asked.where, asked.a),
@@ -208,13 +217,12 @@ def _contrast(data: RunData, asked: Asked) -> Contrast:
     shared = [seed for seed in sides[0] if seed in sides[1]]
     share = 1 / max(len(asked.where), 1)
     terms = [Term(sign * share, point, loss) for sign, loss in ((1, asked.a), (-1, asked.b)) for point in asked.where]
-    losses = [loss for loss in data.labels if not any((point, loss) in data.at_chance for point in asked.where)]
     return contrast(
         *sides,
         metric.unit,
         resolution=measured.resolution(asked.metric, asked.where, asked.a),
         noise=0.0 if asked.than_metric else noise(data, asked.metric, terms, shared),
-        deviation=measured.deviation(asked.metric, asked.where, losses),
+        deviation=deviation,
     )
 
 

@@ -120,24 +120,27 @@ def _spreads(n: int) -> NDArray[np.float64]:
 
 def _fewest_for_equivalence(margin: float, level: float) -> int | None:
     """The fewest seeds that find equivalence if nothing differs; `margin` in SDs."""
-    return _fewest(lambda n: equivalence_power(margin, n, level)) if margin > 0 else None
+    if not margin > 0:
+        return None
+    quantiles = scipy.special.ndtri(1 - level / 2) + scipy.special.ndtri((1 + POWER) / 2)  # as if SD were known
+    near = math.ceil(min(MOST_SEEDS, (quantiles / margin) ** 2 + 3))
+    return _fewest(lambda n: equivalence_power(margin, n, level), near)
 
 
-def _fewest(chance: Callable[[int], float], near: int | None = None) -> int | None:
-    """The smallest n whose chance, which grows with n, reaches `POWER`; the search begins `near` it, if told to.
+def _fewest(chance: Callable[[int], float], near: int) -> int | None:
+    """The smallest n whose chance, which grows with n, reaches `POWER`; the search begins `near` it.
 
     Steps away from there double until n lies between two of them: few chances are computed where it is right.
     """
     low, high = 0, MOST_SEEDS + 1
-    if near is not None:
-        step, reached = 1, chance(near) >= POWER
-        low, high = (low, near) if reached else (near + 1, high)
-        while low < high and (other := near - step if reached else near + step) in range(low, high):
-            if (chance(other) >= POWER) == reached:
-                low, high = (low, other) if reached else (other + 1, high)
-                step *= 2
-            else:
-                low, high = (other + 1, high) if reached else (low, other)
-                break
+    step, reached = 1, chance(near) >= POWER
+    low, high = (low, near) if reached else (near + 1, high)
+    while low < high and (other := near - step if reached else near + step) in range(low, high):
+        if (chance(other) >= POWER) == reached:
+            low, high = (low, other) if reached else (other + 1, high)
+            step *= 2
+        else:
+            low, high = (other + 1, high) if reached else (low, other)
+            break
     found = bisect.bisect_left(range(MOST_SEEDS + 1), POWER, low, high, key=chance)
     return max(found, FEWEST_SEEDS) if found <= MOST_SEEDS else None
