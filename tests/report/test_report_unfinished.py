@@ -112,6 +112,14 @@ UNSOUND_TIMES = {
     "a loss that was not timed": (lambda record: record["rounds"].update(hinge=[1.0] * 5), "not a loss of the cell"),
     "rounds of another number": (lambda record: record["rounds"].update(softmax=[1.0] * 4), "number of rounds"),
     "a time of zero": (lambda record: record["rounds"].update(softmax=[0.0] * 5), "'rounds.softmax.0'"),
+    "rounds of unknown processes": (
+        lambda record: record["timing"].update(process=[0, 0, 0, 1]),
+        "'timing.process' does not have one entry per round",
+    ),
+    "a process that is no number": (
+        lambda record: record["timing"].update(process=["first"] * 5),
+        "'timing.process.0'",
+    ),
     "no rounds of a phase": (
         lambda record: record["timing"]["phases"]["softmax"].update(forward=[]),
         "'timing.phases.softmax.forward'",
