@@ -41,8 +41,8 @@ def _step_times(results: Results) -> Table | None:
     if not rows:
         return None
     caption = (
-        "Timing cells: one process alone, with rounds that visit every loss in shuffled order on the same batches; "
-        "ratios are paired by round. The medians of the phases need not add up to that of the step."
+        "Timing cells: several processes, one at a time, with rounds that visit every loss in shuffled order on the "
+        "same batches; ratios are paired by round. The medians of the phases need not add up to that of the step."
     )
     anchors = [[Anchor(row["point"], None, "timing")] for row in found]
     return table(found, rows, caption, left=["experiment", "loss", "verdict"], anchors=anchors)
