@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,14 +46,17 @@ def _two_losses(data: RunData, claim: Claim) -> Row:
     margin = _margin(data, claim)
     if claim.metric == "step_seconds":
         first, second = (_rounds(data, claim, loss) for loss in (a, b))
-        shared = min(len(first), len(second))
-        found = time_contrast(first[:shared], second[:shared], margin)
+        shared = [key for key in first if key in second]
+        sides = [first[key] for key in shared], [second[key] for key in shared]
+        found = time_contrast(*sides, [process for process, _ in shared], margin)
         band = math.log1p(margin / 100)
     else:
         where = covered(data, claim)
         found = data.measured.contrast(claim.metric, where, a, b, margin, than_metric=claim.than_metric or "")
         band = margin
-    if claim.better:
+    if claim.metric == "step_seconds" and found.n < stats.FEWEST_SEEDS:
+        judged = {"judge": lambda _: ("undecided", _too_few(found.n, claim.metric)), "needed": lambda _: None}
+    elif claim.better:
         judged = _better(data.metrics[claim.metric].higher_is_better, found)
     elif claim.not_worse:
         better, worse = found.sides if data.metrics[claim.metric].higher_is_better else found.sides[::-1]
@@ -134,7 +138,8 @@ def _unchanged(data: RunData, claim: Claim, along: str) -> Row:
         table, band = np.log(table), math.log1p(margin / 100)
     n = len(table)
     if len(at) < 2 or n < stats.FEWEST_SEEDS:
-        return nothing(n, unit, _too_few(n) if len(at) >= 2 or not n else f"only one value of {along} was run")
+        few = _too_few(n, claim.metric)
+        return nothing(n, unit, few if len(at) >= 2 or not n else f"only one value of {along} was run")
     first, *others = table.T
     found = [stats.paired(column, first, resolution=resolution) for column in others]
     inside = max(stats.tost(column, first, band, resolution=resolution) for column in others)
@@ -179,7 +184,7 @@ def _trend(data: RunData, claim: Claim, along: str) -> Row:
 
     def judge(p_holm: float) -> tuple[str, str]:
         if found.n < stats.FEWEST_SEEDS:
-            return "undecided", _too_few(found.n)
+            return "undecided", _too_few(found.n, claim.metric)
         values = ", ".join(f"{value:g}" for value in at)
         steps = f"{found.rises} steps rise and {found.falls} fall significantly"
         said = f"Page's trend over {along} = {values}, Spearman {found.spearman:+.2f}; {steps}"
@@ -211,14 +216,14 @@ def followed(data: RunData, claim: Claim, along: str) -> list[Side]:
 
 
 def _values_along(data: RunData, claim: Claim, along: str) -> tuple[list[float], np.ndarray[Any, Any], float]:
-    """The values of the option, a table of seeds (or rounds) × values, and the resolution of the metric."""
+    """The values of the option, a table of seeds (or processes) × values, and the resolution of the metric."""
     sides = followed(data, claim, along)
     at = [float(value) for value, _, _ in sides]
     columns: list[dict[int, float]]
     if claim.metric == "step_seconds":
-        columns = [dict(enumerate(_rounds(data, claim, loss))) for _, _, loss in sides]
+        columns = [_by_process(_rounds(data, claim, loss)) for _, _, loss in sides]
         if claim.than:
-            base = dict(enumerate(_rounds(data, claim, claim.than)))
+            base = _by_process(_rounds(data, claim, claim.than))
             columns = [{key: mine[key] / base[key] for key in mine if key in base} for mine in columns]
         resolution = 0.0
     else:
@@ -274,13 +279,22 @@ def _margin(data: RunData, claim: Claim) -> float:
     return claim.margin or data.margin(claim.metric) or 0.0
 
 
-def _rounds(data: RunData, claim: Claim, loss: str) -> list[float]:
-    """Seconds per step by round: over several timing cells the geometric mean of each round.
+def _rounds(data: RunData, claim: Claim, loss: str) -> dict[tuple[int, int], float]:
+    """Seconds per step by process and round in it: over several timing cells the geometric mean of each round.
 
     Concatenated rounds of several cells would count as more replications than there are.
     """
-    cells = [cell.rounds[loss] for cell in data.timed if covers(claim, cell.point) and loss in cell.rounds]
-    return [math.exp(sum(map(math.log, times)) / len(times)) for times in zip(*cells, strict=False)]
+    cells = [cell.numbered(loss) for cell in data.timed if covers(claim, cell.point) and loss in cell.rounds]
+    shared = [key for key in cells[0] if all(key in cell for cell in cells)] if cells else []
+    return {key: statistics.geometric_mean(cell[key] for cell in cells) for key in shared}
+
+
+def _by_process(rounds: Mapping[tuple[int, int], float]) -> dict[int, float]:
+    """Seconds per step of each process: rounds of one process are not independent."""
+    found: dict[int, list[float]] = {}
+    for (process, _), seconds in rounds.items():
+        found.setdefault(process, []).append(seconds)
+    return {process: statistics.geometric_mean(mine) for process, mine in found.items()}
 
 
 def _seeds(dz: float, n: int, family: float) -> int | None:
@@ -298,5 +312,6 @@ def _seeds_of_margin(delta: float, sd: float, band: float, n: int, family: float
     return None if needed is None else max(needed, n + 1)
 
 
-def _too_few(n: int) -> str:
-    return f"only {n} paired seeds" if n else NOT_RUN
+def _too_few(n: int, metric: str = "") -> str:
+    what = f"process{'es' * (n > 1)} with paired rounds" if metric == "step_seconds" else "paired seeds"
+    return f"only {n} {what}" if n else NOT_RUN

@@ -56,11 +56,12 @@ def _censored(data: RunData, row: Row) -> Row:
 
 def _timed(data: RunData) -> Iterator[Row]:
     baseline = data.info.baseline
-    for point, rounds, _ in data.timed:
+    for cell in data.timed:
         for loss in data.labels[1:]:
-            if baseline in rounds and loss in rounds:
-                found = time_contrast(rounds[loss], rounds[baseline])
-                yield {**point.row, "metric": "step_seconds", "loss": loss, "baseline": baseline, **found._asdict()}
+            if baseline in cell.rounds and loss in cell.rounds:
+                found = time_contrast(cell.rounds[loss], cell.rounds[baseline], cell.process)
+                row = {**cell.point.row, "metric": "step_seconds", "loss": loss, "baseline": baseline}
+                yield row | found._asdict()
 
 
 def _add_nonparametric(family: Sequence[Row], margin: float, sign: int) -> None:
@@ -88,7 +89,7 @@ def families(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def decide(rows: Iterable[Row], headline: str, margin: float) -> None:
-    """Add Holm's p over each family, the verdict, and the seeds (or rounds) that would decide an open one."""
+    """Add Holm's p over each family, the verdict, and the seeds (or processes) that would decide an open one."""
     for family in families(rows):
         for row, adjusted in zip(family, stats.holm([row["p"] for row in family]), strict=True):
             row["p_holm"] = adjusted

@@ -29,7 +29,7 @@ class Contrast(NamedTuple):
     unit: str
     correlation: float
     sd: float
-    sides: tuple[Sequence[float], Sequence[float]]  # the paired values (logarithms of times)
+    sides: tuple[Sequence[float], Sequence[float]]  # the paired values (mean logarithms of times by process)
     resolution: float
 
 
@@ -104,10 +104,12 @@ def contrast(
     return Contrast(*numbers, unit, stats.correlation(*sides), found.sd, sides, resolution)
 
 
-def time_contrast(a: Sequence[float], b: Sequence[float], margin: float | None = None) -> Contrast:
-    """How much longer a takes than b in percent, from paired rounds; 0: equal."""
-    found = stats.time_ratio(a, b)
+def time_contrast(
+    a: Sequence[float], b: Sequence[float], process: Sequence[int], margin: float | None = None
+) -> Contrast:
+    """How much longer a takes than b in percent, from paired rounds of these processes; 0: equal."""
+    found = stats.time_ratio(a, b, process)
     delta, low, high = (100 * (ratio - 1) for ratio in (found.delta, found.low, found.high))
-    logs = [math.log(value) for value in a], [math.log(value) for value in b]
+    logs = stats.log_times(a, process).tolist(), stats.log_times(b, process).tolist()
     tost_p = stats.tost(*logs, math.log1p(margin / 100)) if margin else math.nan
     return Contrast(found.n, delta, low, high, found.p, found.dz, tost_p, "%", math.nan, found.sd, logs, 0.0)

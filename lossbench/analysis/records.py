@@ -36,6 +36,21 @@ class TimingCell(NamedTuple):
     rounds: dict[str, list[float]]
     notes: dict[str, Any]
 
+    @property
+    def process(self) -> list[int]:
+        """The process of every round. Older records state none: their rounds are of one process."""
+        found: list[int] | None = self.notes.get("process")
+        return [0] * max(map(len, self.rounds.values()), default=0) if found is None else found
+
+    def numbered(self, loss: str) -> dict[tuple[int, int], float]:
+        """The rounds of a loss by process and number within it."""
+        found: dict[tuple[int, int], float] = {}
+        seen: Counter[int] = Counter()
+        for process, seconds in zip(self.process, self.rounds[loss], strict=True):
+            found[process, seen[process]] = seconds
+            seen[process] += 1
+        return found
+
 
 @dataclass(frozen=True)
 class RunData:

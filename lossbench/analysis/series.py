@@ -188,8 +188,10 @@ def front(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE)
     times = results.comparisons[results.comparisons["metric"] == "step_seconds"]
     ratios = {"delta": "ratio", "low": "ratio_low", "high": "ratio_high"}
     frame = frame.merge(times[[*keys, *ratios]].rename(columns=ratios), on=keys, how="left")
+    columns = [*ratios.values()]
     # The baseline has no comparison: its ratio to itself is 1.
-    frame[[*ratios.values()]] = 1 + frame[[*ratios.values()]].fillna(0.0) / 100
+    frame.loc[frame["loss"] == results.info.baseline, columns] = 0.0
+    frame[columns] = 1 + frame[columns] / 100
     return frame.assign(best=stats.pareto_front(results.headline.sign * frame["value"], frame["ratio"]))
 
 

@@ -67,18 +67,28 @@ def mean_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float
     return found.delta, found.low, found.high
 
 
-def time_ratio(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Paired:
+def time_ratio(a: ArrayLike, b: ArrayLike, process: ArrayLike, level: float = LEVEL) -> Paired:
     """How much longer a takes than b, from paired rounds: exp of the mean log ratio with its log-t interval.
 
-    `delta`, `low` and `high` are ratios (1: equal); p, dz and sd are those of the log ratios. Rounds must be
-    interleaved: drift that lasts for many rounds then affects both sides and cancels.
+        r_p = mean of log(a/b) over the rounds of process p        exp(r̄ ± t(1 − level/2; P − 1) · SD(r)/√P)
+
+    `process` is that of each round. Processes are independent of each other; rounds of one process need not be, as they
+    share a memory layout. `n` is P; `delta`, `low` and `high` are ratios (1: equal); p, dz and sd are those of r.
+    Rounds must be interleaved: drift of the machine then affects both sides and cancels.
     """
-    first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    if (first <= 0).any() or (second <= 0).any():
-        raise ValueError("times must be above zero")
-    found = paired(np.log(first), np.log(second), level)
+    found = paired(log_times(a, process), log_times(b, process), level)
     ratio, low, high = (math.exp(value) for value in (found.delta, found.low, found.high))
     return Paired(found.n, ratio, low, high, found.p, found.dz, found.sd)
+
+
+def log_times(times: ArrayLike, process: ArrayLike) -> NDArray[np.float64]:
+    """The mean logarithm of the times of each process, by its number."""
+    seconds, numbers = np.asarray(times, dtype=np.float64), np.asarray(process)
+    if seconds.shape != numbers.shape or seconds.ndim != 1:
+        raise ValueError(f"every time needs a process, got {seconds.shape} and {numbers.shape}")
+    if (seconds <= 0).any():
+        raise ValueError("times must be above zero")
+    return np.array([np.log(seconds[numbers == number]).mean() for number in np.unique(numbers)])
 
 
 def tost(a: ArrayLike, b: ArrayLike, margin: float, *, resolution: float = 0.0) -> float:
