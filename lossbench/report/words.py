@@ -110,9 +110,9 @@ def difference(row: Mapping[str, Any], unit: bool = True) -> str:
 
 
 def ratio(row: Mapping[str, Any]) -> str:
-    """A difference in percent as a ratio with its interval: `1.115 [1.064, 1.167]`."""
+    """A difference in percent as a ratio with its interval, if it has one: `1.115 [1.064, 1.167]`."""
     delta, low, high = (1 + row[name] / 100 for name in ("delta", "low", "high"))
-    return f"{delta:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{delta:.3f}" if math.isnan(low) else f"{delta:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def comparison(row: Mapping[str, Any], place: str) -> str:

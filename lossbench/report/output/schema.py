@@ -39,7 +39,7 @@ MEANINGS = {
     "p_holm": "p after Holm's adjustment over the family: an experiment and metric, or the claims of a family",
     "dz": "the difference in standard deviations of the paired differences",
     "tost_p": "p of the test for equivalence within the suite's margin",
-    "n": "paired seeds; paired rounds for step times",
+    "n": "paired seeds; processes with paired rounds for step times",
     "seeds_needed": "for 80 % power to decide an undecided comparison; null where it is decided, or above 10,000",
     "accuracy": "mean in percent at the last step",
     "value": "mean of the headline metric; low, high, seed_se, test_se and ties are those of this mean",

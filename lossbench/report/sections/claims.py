@@ -29,8 +29,8 @@ def claims(results: Results) -> Section:
         for row, _ in listed
     ]
     caption = (
-        "n: paired seeds, or paired rounds for step times; values at several points are averaged within each seed "
-        "first. Trend claims show the slope; unchanged_with claims show the largest deviation. p is "
+        "n: paired seeds, or processes with paired rounds for step times; values at several points are averaged within "
+        "each seed first. Trend claims show the slope; unchanged_with claims show the largest deviation. p is "
         "Holm-adjusted over the claims of a family. Seeds needed: for 80 % power, if the estimates hold."
     )
     blocks: list[Block] = [*counted]

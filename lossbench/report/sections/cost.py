@@ -34,7 +34,8 @@ def _step_times(results: Results) -> Table | None:
             f"step time / {baseline} [95 %]": words.ratio(mine) if mine else "1" if row["loss"] == baseline else "–",
             "median ms": f"{row['step']:.2f}",
             "forward / backward / optimizer, ms": " / ".join(words.number(row[name]) for name in PHASES),
-            "rounds": str(mine["n"]) if mine else "",
+            "rounds": str(row["rounds"]),
+            "processes": str(mine["n"]) if mine else "",
             "verdict": mine["verdict"] if mine else "baseline",
         }
         rows.append(_named(row) | shown)
