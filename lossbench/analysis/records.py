@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lossbench import stats
 from lossbench.analysis import readiness, target
 from lossbench.analysis.measured import LossAt, Measured, losses_at
 from lossbench.core.errors import StoreError
@@ -37,6 +38,12 @@ class TimingCell(NamedTuple):
     point: Point
     rounds: dict[str, list[float]]
     notes: dict[str, Any]
+
+    @property
+    def process(self) -> list[int]:
+        """The process of every round. Older records state none: their rounds are of one process."""
+        found: list[int] | None = self.notes.get("process")
+        return [0] * max(map(len, self.rounds.values()), default=0) if found is None else found
 
 
 @dataclass(frozen=True)
@@ -86,9 +93,7 @@ class RunData:
         found: dict[LossAt, dict[int, float]] = {}
         for cell in self.timed:
             for loss, seconds in cell.rounds.items():
-                process = cell.notes.get("process") or [0] * len(seconds)
-                means = pd.Series(np.log(seconds)).groupby(process).mean()
-                found[cell.point, loss] = {int(number): float(mean) for number, mean in means.items()}
+                found[cell.point, loss] = dict(enumerate(stats.log_times(seconds, cell.process).tolist()))
         return found
 
     @cached_property

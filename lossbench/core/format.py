@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from lossbench.core.errors import nearest
@@ -191,10 +191,27 @@ class Schedule(Text):
 
 
 class Timing(Text):
-    """A timing cell: `rounds` visits to every loss in shuffled order, `steps` optimizer steps per visit."""
+    """A timing cell: `rounds` visits to every loss in shuffled order, `steps` optimizer steps per visit.
+
+    The rounds are spread over several fresh processes: those of one process share its memory layout.
+    """
 
     rounds: Annotated[int, Field(ge=3, le=10_000)] = 15
     steps: Annotated[int, Field(ge=1, le=10_000)] = 5
+    processes: Annotated[int, Field(ge=2, le=100)] = Field(
+        5, description="that the rounds are spread over; by default at most as many as rounds"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fewer_processes(cls, written: Any) -> Any:
+        rounds = written.get("rounds") if isinstance(written, dict) else None
+        few = isinstance(rounds, int) and 2 <= rounds < cls.model_fields["processes"].default
+        return {"processes": rounds, **written} if few else written
+
+    def share(self, process: int) -> int:
+        """The rounds of one of the processes, which are numbered from 0; shares differ by at most one round."""
+        return self.rounds // self.processes + (process < self.rounds % self.processes)
 
 
 class Protocol(Text):

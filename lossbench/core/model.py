@@ -493,7 +493,8 @@ class Record:
     curve: tuple[Mapping[str, float], ...] = ()  # step, loss, and correct where the test set was scored
     rounds: Mapping[str, list[float]] = field(default_factory=dict)  # timing cells: seconds per step, by loss
     features: Mapping[str, Any] | None = None  # at width 2: some test features, their labels, the class weights
-    timing: Mapping[str, Any] = field(default_factory=dict)  # timing cells: phases by loss, rounds that were disturbed
+    # Timing cells: phases by loss, the process of each round, how many rounds were disturbed and how many repeated.
+    timing: Mapping[str, Any] = field(default_factory=dict)
     # collapsed: predicts one class; resumed: its seconds are those of several processes; restarted: trained from the
     # beginning because its saved state was damaged; cold classifier: its warm start had no class weights for its loss;
     # small classes: balanced batches repeat examples of a class that has fewer than `per_class`.

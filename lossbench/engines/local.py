@@ -1,4 +1,7 @@
-"""Cells on this machine: one process per cell, forked from a server that has torch loaded."""
+"""Cells on this machine: one process per cell, forked from a server that has torch loaded.
+
+Timing cells have several processes, one after another, which are not forks.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,8 @@ class Local(Engine):
             "checkpoint": of.limits.checkpoint,
             "gpu": gpu,
         }
-        of.servers.of(cell).submit(cell.key, of.store.log(cell.key).absolute(), job)
+        fresh = cell.timing.processes if cell.timing else 0
+        of.servers.of(cell).submit(cell.key, of.store.log(cell.key).absolute(), job, fresh)
 
     def events(self) -> Iterator[Started | Ended]:
         limit = self._context.limits.memory

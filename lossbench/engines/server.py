@@ -2,12 +2,15 @@
 
 Run as `python -m lossbench.engines.server MODULE…` by `lossbench.engines.servers`, under a guard. It speaks lines of
 JSON: {"importing": MODULE} goes out before each import and {"ready"} after the last; a job comes in on stdin as {"id",
-"log", "job"}; {"id", "pid"} goes out when it starts and {"id", "exit"} when it ends (negative: the signal that killed
-it). Only plain data crosses, nothing is pickled, the user's own `__main__` is never imported.
+"log", "job", "fresh"}; {"id", "pid"} goes out when it starts and {"id", "exit"} when it ends (negative: the signal that
+killed it). Only plain data crosses, nothing is pickled, the user's own `__main__` is never imported.
 
 A job is two processes: the one that works, and its warden, whose pid is reported. The warden limits the size of the log
 and, as soon as the job is over, kills everything that the job has started, whatever session it has moved to. When stdin
 closes, because the parent stopped or was killed, the server kills all jobs and ends: no orphans.
+
+A job with `fresh` = n > 0 works in up to n new interpreters instead of a fork, one after another: the next one starts
+when one ends with the exit code `fresh.AGAIN`.
 """
 
 from __future__ import annotations
@@ -23,13 +26,16 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from lossbench.core.files import opened
 from lossbench.core.guard import adopt_orphans, die_with_parent, end_descendants, end_tree, leave_as, reap, wake_on
+from lossbench.engines import fresh
 
 LOG_END = 1 << 19  # bytes kept from the beginning of a log, and as many from its end
 FLUSH_SECONDS = 1.0  # between two writes of the end of a long log
+FRESH = "from lossbench.engines import server; server.main()"
 
 
 def serve(modules: list[str]) -> None:
@@ -63,7 +69,7 @@ def serve(modules: list[str]) -> None:
             for request in map(json.loads, lines):
                 pid = os.fork()
                 if not pid:
-                    _guarded(request, out.fileno())
+                    _guarded(request, modules, out.fileno())
                 children[pid] = request["id"]
                 say(id=request["id"], pid=pid)
     except BrokenPipeError:  # the parent is gone
@@ -85,8 +91,8 @@ def _preload(modules: list[str], say: Callable[..., None]) -> None:
     gc.freeze()  # keeps the children's garbage collectors off the shared pages
 
 
-def _guarded(request: dict[str, Any], out: int) -> NoReturn:
-    """The warden of one job: fork it, keep its log, and leave as it does, with nothing left behind."""
+def _guarded(request: dict[str, Any], modules: list[str], out: int) -> NoReturn:
+    """The warden of one job: start its processes, keep their log, and leave as the last did, with nothing left."""
     try:
         os.setsid()
         die_with_parent(os.getppid())
@@ -94,23 +100,35 @@ def _guarded(request: dict[str, Any], out: int) -> NoReturn:
         os.close(out)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         wake_read = wake_on(signal.SIGCHLD)
-        read, write = os.pipe()
-        job = os.fork()
-        if not job:
-            os.close(read)
-            _job(request["job"], write)
-        os.close(write)
         log = _Log(request["log"])
-        status = _watched(job, read, wake_read, log)
-        end_descendants(os.getpid())
-        os.set_blocking(read, False)
-        with contextlib.suppress(BlockingIOError):
-            while chunk := os.read(read, 1 << 16):
-                log.write(chunk)
+        job = request["job"]
+        start = fresh.starter(job, ["-c", FRESH, *modules]) if request["fresh"] else partial(_work, job)
+        for _ in range(max(1, request["fresh"])):
+            status = _ended(start, wake_read, log)
+            if os.waitstatus_to_exitcode(status) != fresh.AGAIN:
+                break
         log.flush()
         leave_as(status)
     finally:
         os._exit(os.EX_SOFTWARE)  # not sys.exit: the server's own stack is still above us
+
+
+def _ended(start: Callable[[], int], wake: int, log: _Log) -> int:
+    """The wait status of a new process that calls `start`, once it and everything that it has started are gone."""
+    read, write = os.pipe()
+    process = os.fork()
+    if not process:
+        os.close(read)
+        _leave(partial(_settled, start, write))
+    os.close(write)
+    status = _watched(process, read, wake, log)
+    end_descendants(os.getpid())
+    os.set_blocking(read, False)
+    with contextlib.suppress(BlockingIOError):
+        while chunk := os.read(read, 1 << 16):
+            log.write(chunk)
+    os.close(read)
+    return status
 
 
 def _watched(job: int, output: int, wake: int, log: _Log) -> int:
@@ -130,21 +148,37 @@ def _watched(job: int, output: int, wake: int, log: _Log) -> int:
         log.flush_now_and_then()
 
 
-def _job(job: dict[str, Any], output: int) -> NoReturn:
-    """The process of the job: in a separate group, without the server's pipes; its output goes to the warden."""
+def _settled(start: Callable[[], int], output: int) -> int:
+    """Work in a separate group, without the server's pipes; the output goes to the warden."""
+    die_with_parent(os.getppid())
+    os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for target in (1, 2):
+        os.dup2(output, target)
+    os.close(output)
+    return start()
+
+
+def main() -> NoReturn:
+    """A fresh process of a job: import what the server has imported, then work."""
+    job = fresh.received()
+    _preload(sys.argv[1:], lambda **what: None)
+    _leave(partial(_work, job))
+
+
+def _work(job: dict[str, Any]) -> int:
+    from lossbench.engines.worker import work  # loaded already, unless it fails to
+
+    return work(job)
+
+
+def _leave(work: Callable[[], int]) -> NoReturn:
+    """End this process with the exit code that `work` returns, whatever it does."""
     code = os.EX_SOFTWARE
     try:
-        die_with_parent(os.getppid())
-        os.setpgid(0, 0)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for target in (1, 2):
-            os.dup2(output, target)
-        os.close(output)
-        from lossbench.engines.worker import work  # loaded already, unless it fails to
-
-        code = work(job)
+        code = work()
     except BaseException:
         traceback.print_exc()
     finally:

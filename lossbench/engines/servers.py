@@ -94,11 +94,12 @@ class Server:
             return f"{origin}: importing '{module}' {what}"
         return f"the process that starts cells could not import '{module}': it {what}; try `python -c 'import torch'`"
 
-    def submit(self, name: str, log: Path, job: dict[str, Any]) -> None:
-        """Start a job (see `worker.work`) in a separate process."""
+    def submit(self, name: str, log: Path, job: dict[str, Any], fresh: int = 0) -> None:
+        """Start a job (see `worker.work`) in a separate process: a fork, or up to `fresh` new ones in turn."""
         assert self._process.stdin
+        request = {"id": name, "log": str(log), "job": job, "fresh": fresh}
         with contextlib.suppress(BrokenPipeError):  # a dead server reports itself through the events
-            self._process.stdin.write(json.dumps({"id": name, "log": str(log), "job": job}).encode() + b"\n")
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
 
     def close(self) -> None:

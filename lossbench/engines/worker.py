@@ -1,4 +1,7 @@
-"""Runs inside the process of a job: train a cell and store its record, or answer a question about cells."""
+"""Runs inside the process of a job: train a cell and store its record, or answer a question about cells.
+
+Each process of a timing cell measures a share of its rounds, and the last one stores the record.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import os
 import resource
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +20,13 @@ import torch
 
 from lossbench.core.errors import LossbenchError, StoreError
 from lossbench.core.model import Cause, Cell, Record, Status
+from lossbench.engines.fresh import AGAIN, note
 from lossbench.engines.preflight import preflight, probe
 from lossbench.engines.remeasure import remeasure
 from lossbench.plugins.registry import Registry
 from lossbench.store.records import Store
 from lossbench.training import cell as train
-from lossbench.training import measure
+from lossbench.training import measure, timing
 from lossbench.training.checkpoints import Checkpointer
 
 # What a process may do besides training a cell; it writes down what it is about to try.
@@ -50,7 +55,16 @@ def work(job: dict[str, Any]) -> int:
     if job["memory"]:
         _limit_memory(job["memory"])
     try:
-        outcome = _trained(cell, registry, data, store, job["checkpoint"])
+        run: Callable[[], train.Outcome | None]
+        if cell.kind == "timing":
+            run = partial(_timed, cell, registry, data, job["notes"])
+        else:
+            warm = store.checkpoint(cell.warm_cell().key) if cell.warm else None
+            saved = Checkpointer(store.partial(cell.key), cell.key, job["checkpoint"])
+            run = partial(train.run, cell, registry, data, warm, saved)
+        outcome = _attempted(cell, run)
+        if outcome is None:
+            return AGAIN
         store.write(outcome.record, outcome.correct, outcome.checkpoint, examples=outcome.examples, kept=outcome.kept)
     except StoreError as error:
         print(error)
@@ -59,11 +73,10 @@ def work(job: dict[str, Any]) -> int:
     return 0
 
 
-def _trained(cell: Cell, registry: Registry, data: Path, store: Store, every: float) -> train.Outcome:
-    """Train a cell, which saves its state `every` that many seconds. Exceptions of its plugins become a status."""
-    warm = store.checkpoint(cell.warm_cell().key) if cell.warm else None
+def _attempted(cell: Cell, run: Callable[[], train.Outcome | None]) -> train.Outcome | None:
+    """What `run` returns. Exceptions of the cell's plugins become a status."""
     try:
-        return train.run(cell, registry, data, warm, Checkpointer(store.partial(cell.key), cell.key, every))
+        return run()
     except Exception as error:
         traceback.print_exc()
         status: Status = "oom" if _out_of_memory(error) else "failed"
@@ -72,6 +85,16 @@ def _trained(cell: Cell, registry: Registry, data: Path, store: Store, every: fl
         cause: Cause = "environment" if outside else "plugin"
         text = "".join(traceback.format_exception(error))
         return train.Outcome(Record(cell, status, text, cause, environment=measure.environment(cell.threads)))
+
+
+def _timed(cell: Cell, registry: Registry, data: Path, shares: Sequence[timing.Share]) -> train.Outcome | None:
+    """Measure the next share of a timing cell; None if there are more to come."""
+    assert cell.timing
+    share = train.run_share(cell, registry, data, len(shares))
+    if len(shares) + 1 < cell.timing.processes:
+        note(share)
+        return None
+    return train.Outcome(timing.joined(cell, [*shares, share]))
 
 
 def _limit_memory(size: int) -> None:

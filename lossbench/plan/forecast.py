@@ -9,6 +9,7 @@ from typing import Any
 from lossbench.core.model import Cell
 
 START_SECONDS = 0.3  # per cell: its process, data and record
+FRESH_SECONDS = 5.0  # per process of a timing cell, which imports torch itself
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ def forecast(cells: Sequence[Cell], costs: Sequence[Mapping[str, Any]], jobs: in
     for cell in cells:
         cost = known.get(kind_of(cell), mean)
         if cell.timing:
-            alone += START_SECONDS + cost["step"] * (cell.timing.rounds + 1) * cell.timing.steps * len(cell.losses)
+            rounds = cell.timing.rounds + cell.timing.processes  # each process has a round to warm up
+            alone += START_SECONDS + cell.timing.processes * FRESH_SECONDS
+            alone += cost["step"] * rounds * cell.timing.steps * len(cell.losses)
             continue
         scores = 0 if cell.kind == "warm" else 1 + cell.schedule.evaluations
         together += START_SECONDS + cost["step"] * cell.schedule.steps + cost["score"] * scores

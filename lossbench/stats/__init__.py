@@ -1,6 +1,6 @@
 """Arrays → intervals, tests, verdicts. Pure functions over numpy and scipy: no I/O, no data frames, no global state.
 
-`pairs`      one loss against another, paired by seed: interval, verdict, what one seed changes; time ratios
+`pairs`      one loss against another, paired by seed: interval, verdict, what one seed changes; step times
 `exact`      signed ranks, for datasets; no p where none below the level is attainable
 `planning`   power: what n seeds can show
 `testset`    how much the choice of test examples matters
@@ -31,10 +31,10 @@ from lossbench.stats.pairs import (
     Verdict,
     correlation,
     holm,
+    log_times,
     mean_interval,
     one_seed_decides,
     paired,
-    time_ratio,
     verdict,
     wins,
 )
@@ -63,6 +63,7 @@ __all__ = [
     "example_error",
     "friedman",
     "holm",
+    "log_times",
     "mean_interval",
     "one_seed_decides",
     "over_datasets",
@@ -78,7 +79,6 @@ __all__ = [
     "seeds_needed",
     "signed_rank",
     "tie_groups",
-    "time_ratio",
     "trend",
     "verdict",
     "wins",

@@ -144,18 +144,19 @@ def mean_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float
     return found.delta, found.low, found.high
 
 
-def time_ratio(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Paired:
-    """How much longer a takes than b, from paired rounds: exp of the mean log ratio with its log-t interval.
+def log_times(times: ArrayLike, process: ArrayLike) -> NDArray[np.float64]:
+    """The mean logarithm of the times of each process, by its number; `process` is that of each round.
 
-    `delta`, `low` and `high` are ratios (1: equal); p, dz and sd are those of the log ratios. Rounds must be
-    interleaved: drift that lasts for many rounds then affects both sides and cancels.
+    The ratio of two losses is exp of the mean difference of these, and its interval is that of `paired` over processes:
+    rounds of one process share a memory layout and depend on each other, processes do not. Rounds must visit all losses
+    in turn, so that drift of the machine affects both sides and cancels.
     """
-    first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    if (first <= 0).any() or (second <= 0).any():
+    seconds, numbers = np.asarray(times, dtype=np.float64), np.asarray(process)
+    if seconds.shape != numbers.shape or seconds.ndim != 1:
+        raise ValueError(f"every time needs a process, got {seconds.shape} and {numbers.shape}")
+    if (seconds <= 0).any():
         raise ValueError("times must be above zero")
-    found = paired(np.log(first), np.log(second), level)
-    ratio, low, high = (math.exp(value) for value in (found.delta, found.low, found.high))
-    return Paired(found.n, ratio, low, high, found.p, found.dz, found.sd)
+    return np.array([np.log(seconds[numbers == number]).mean() for number in np.unique(numbers)])
 
 
 class Wins(NamedTuple):

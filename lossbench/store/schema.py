@@ -53,6 +53,7 @@ class _Features(TypedDict):
 class _Timing(TypedDict):
     phases: NotRequired[dict[str, dict[str, Annotated[list[Number], Field(min_length=1)]]]]
     disturbed: NotRequired[Count]
+    process: NotRequired[list[Count]]  # older records have none: all their rounds are of one process
 
 
 class _Environment(TypedDict):
@@ -176,5 +177,8 @@ def _check_rounds(data: dict[str, Any]) -> None:
         (label for label in (*data["rounds"], *data["timing"].get("phases", ())) if label not in losses), ""
     ):
         raise ValueError(f"its rounds are of '{strange}', which is not a loss of the cell")
-    if len({len(seconds) for seconds in data["rounds"].values()}) > 1:
+    counts = {len(seconds) for seconds in data["rounds"].values()}
+    if len(counts) > 1:
         raise ValueError("its losses do not have the same number of rounds")
+    if "process" in data["timing"] and {len(data["timing"]["process"])} != counts:
+        raise ValueError("'timing.process' does not have one entry per round")

@@ -349,6 +349,10 @@ class _Reader:
                 given = getattr(text, key)
                 if isinstance(given, list) and (repeated := first_repeated(given)) is not None:
                     self.mistakes.note(self.fail(origin([key]), f"{repeated!r} is listed twice"))
+            if text.timing and text.timing.processes > text.timing.rounds:
+                place = origin(["timing", "processes"], ["timing", "rounds"])
+                problem = f"must be at most 'rounds', {text.timing.rounds}, got {text.timing.processes}"
+                self.mistakes.note(self.fail(place, problem))
             swept = every(lambda at: self.axes("loss", at[1], origin(["losses", at[0]])), enumerate(text.losses))
             parts = {
                 "dataset": self.plugins("dataset", text.dataset, origin),

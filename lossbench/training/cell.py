@@ -30,7 +30,7 @@ from lossbench.training.evaluation import NotFiniteError, drawable, evaluate, wi
 from lossbench.training.loop import DivergedError, Progress, train
 from lossbench.training.measuring import measure_defaults, measure_named
 from lossbench.training.state import TrainState, build
-from lossbench.training.timing import time_losses
+from lossbench.training.timing import Share, time_share
 
 COLD = "cold classifier"  # the flag of a cell whose warm start had no class weights that fit its loss
 SMALL_CLASSES = "small classes"  # the flag of a cell whose balanced batches repeat examples of a class
@@ -58,18 +58,9 @@ def run(
     warm_start: bytes | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> Outcome:
-    """Train and evaluate one cell of any kind; `warm_start` is the checkpoint that it refines."""
-    check_unchanged(cell, registry)  # before a plugin runs: it may change the working folder
-    torch.set_num_threads(cell.threads)
-    torch.use_deterministic_algorithms(True)
-    # A debugging aid that would cost every allocation; torch gives the module no types.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # as said
-    dataset = _dataset(cell, registry, data)
-    memory = measure.PeakMemory(cell.device)
-    if cell.kind == "timing":
-        environment = measure.environment(cell.threads, cell.device)
-        timed = time_losses(cell, registry, dataset)
-        return Outcome(replace(timed, bytes={"peak": memory.added()}, environment=environment))
+    """Train and evaluate one cell, unless it is a timing cell; `warm_start` is the checkpoint that it refines."""
+    assert cell.kind != "timing"
+    dataset, memory = _prepared(cell, registry, data)
     state = build(cell, cell.loss, registry, dataset.in_shape)
     environment = measure.environment(cell.threads, cell.device)
     cold = _refine(state, warm_start) if warm_start is not None else None
@@ -98,6 +89,24 @@ def run(
         return _evaluated(record, state, dataset, progress, registry, memory)
     except DivergedError as error:
         return Outcome(Record(cell, "diverged", error=str(error), curve=tuple(error.curve), environment=environment))
+
+
+def run_share(cell: Cell, registry: Registry, data: Path, process: int) -> Share:
+    """The part of a timing cell that one of its processes measures; `timing.joined` makes the record of them all."""
+    dataset, memory = _prepared(cell, registry, data)
+    environment = measure.environment(cell.threads, cell.device)
+    share = time_share(cell, registry, dataset, process)
+    return {**share, "peak": memory.added(), "environment": environment}
+
+
+def _prepared(cell: Cell, registry: Registry, data: Path) -> tuple[Dataset, measure.PeakMemory]:
+    """The data of a cell and a meter of its memory, in a process that is set up as every cell's is."""
+    check_unchanged(cell, registry)  # before a plugin runs: it may change the working folder
+    torch.set_num_threads(cell.threads)
+    torch.use_deterministic_algorithms(True)
+    # A debugging aid that would cost every allocation; torch gives the module no types.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # as said
+    return _dataset(cell, registry, data), measure.PeakMemory(cell.device)
 
 
 def _evaluated(

@@ -2,13 +2,16 @@
 
 Rounds visit every loss in shuffled order on the same batches; the ratio to the baseline is paired by round. A round in
 which other processes used the same cores is marked and measured again.
+
+The memory layout of a process makes one loss faster and another slower in all its rounds. So the rounds are spread over
+several fresh processes (not forks of one process, which share its layout); each measures a share of them.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lossbench.core.model import Cell, Record
@@ -23,20 +26,24 @@ PHASES = ("forward", "backward", "optimizer")
 QUIET = 0.95  # the share of a round's wall time that this process must have been running
 PATIENCE = 3  # rounds are repeated until there are enough quiet ones, at most this many times as many
 
+Share = Mapping[str, Any]  # what one process measures, as plain data
 
-def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
-    """Seconds per step for every loss, by round, split into forward, backward and optimizer."""
+
+def time_share(cell: Cell, registry: Registry, dataset: Dataset, process: int) -> Share:
+    """The rounds of one process of a timing cell: seconds per step of every loss, by phase and round."""
     assert cell.timing
     batches = Batches.of(cell, dataset)
-    states = {spec.label: build(cell, spec, registry, dataset.in_shape) for spec in cell.losses}
+    order = random.Random(derive(cell.seed, "timing", process))
+    shuffled = order.sample(cell.losses, len(cell.losses))  # where a loss lies in memory depends on when it was built
+    states = {spec.label: build(cell, spec, registry, dataset.in_shape) for spec in shuffled}
     for state in states.values():
         state.train()
-    order = random.Random(derive(cell.seed, "timing"))
     rounds: list[dict[str, list[float]]] = []
     quiet: list[bool] = []
-    wanted, steps = cell.timing.rounds, cell.timing.steps
+    wanted, steps = cell.timing.share(process), cell.timing.steps
     for number in range(PATIENCE * wanted + 1):
-        ready = [batches.at(number * steps + step) for step in range(steps)]
+        first = (number * cell.timing.processes + process) * steps  # no other round of any process has these batches
+        ready = [batches.at(first + step) for step in range(steps)]
         wall, busy = time.perf_counter(), time.process_time()
         taken = {label: _visit(states[label], ready) for label in order.sample(list(states), len(states))}
         share = (time.process_time() - busy) / (time.perf_counter() - wall)
@@ -46,17 +53,37 @@ def time_losses(cell: Cell, registry: Registry, dataset: Dataset) -> Record:
         if sum(quiet) == wanted:
             break
     kept = chosen(quiet, wanted)
-    phases = {
-        label: {name: [rounds[place][label][part] for place in kept] for part, name in enumerate(PHASES)}
-        for label in states
+    return {
+        "phases": {
+            spec.label: {name: [rounds[place][spec.label][part] for place in kept] for part, name in enumerate(PHASES)}
+            for spec in cell.losses
+        },
+        "disturbed": sum(not quiet[place] for place in kept),
+        "repeated": quiet.count(False),
     }
-    seconds = {label: [sum(parts) for parts in zip(*phases[label].values(), strict=True)] for label in states}
+
+
+def joined(cell: Cell, shares: Sequence[Share]) -> Record:
+    """The record of a timing cell from the shares of its processes: all rounds, and the process of each."""
+    assert cell.timing
+    labels = [spec.label for spec in cell.losses]
+    phases = {
+        label: {name: [seconds for share in shares for seconds in share["phases"][label][name]] for name in PHASES}
+        for label in labels
+    }
+    rounds = {label: [sum(parts) for parts in zip(*phases[label].values(), strict=True)] for label in labels}
     return Record(
         cell,
         "done",
-        rounds=seconds,
-        timing={"phases": phases, "disturbed": sum(not quiet[place] for place in kept), "repeated": quiet.count(False)},
-        seconds={"train": sum(map(sum, seconds.values())) * steps},
+        rounds=rounds,
+        timing={
+            "phases": phases,
+            "process": [number for number in range(len(shares)) for _ in range(cell.timing.share(number))],
+            **{name: sum(share[name] for share in shares) for name in ("disturbed", "repeated")},
+        },
+        seconds={"train": sum(map(sum, rounds.values())) * cell.timing.steps},
+        bytes={"peak": max(share["peak"] for share in shares)},
+        environment=shares[0]["environment"],
     )
 
 

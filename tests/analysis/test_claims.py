@@ -163,12 +163,34 @@ def test_p_values_of_claims_are_adjusted_over_all_claims(results):
 
 
 def test_rounds_of_several_timing_cells_are_averaged_not_strung_together(results):
-    """Four widths × four numbers of classes have a timing cell each; a claim over them still has nine rounds."""
+    """Four widths × four numbers of classes have a timing cell each; a claim over them still has five processes."""
     row = results.claims.set_index("text").loc["time"]
-    assert row["n"] == 9
     ratios = [np.log(rounds["w_softmax[alpha=1.0]"]) - np.log(rounds["softmax"]) for _, rounds, _ in results.timed]
-    assert len(ratios) == 16
-    assert row["delta"] == pytest.approx(100 * (np.exp(np.mean(ratios)) - 1))
+    assert np.shape(ratios) == (16, 9)
+    of_rounds = np.mean(ratios, axis=0)
+    means = [of_rounds[0:2].mean(), of_rounds[2:4].mean(), of_rounds[4:6].mean(), of_rounds[6:8].mean(), of_rounds[8]]
+    test = scipy.stats.ttest_1samp(means, 0.0)
+    assert (row["n"], row["p"]) == (5, pytest.approx(test.pvalue))
+    expected = 100 * np.expm1([np.mean(means), *test.confidence_interval()])
+    assert list(row[["delta", "low", "high"]]) == pytest.approx(list(expected))
+
+
+def test_a_trend_of_step_times_is_one_over_processes(results):
+    row = results.claims.set_index("text").loc["time along an option"]
+    timed = [(np.array(cell.process), cell.rounds) for cell in results.timed]
+    alphas = (0.5, 1.0, 1.5, 2.0)
+
+    def slope(process: int) -> float:
+        logs = [
+            np.mean([np.log(rounds[f"w_softmax[alpha={alpha}]"])[of == process].mean() for of, rounds in timed])
+            for alpha in alphas
+        ]
+        return np.polyfit(alphas, 100 * np.array(logs), 1)[0]
+
+    slopes = [slope(process) for process in range(5)]
+    interval = scipy.stats.ttest_1samp(slopes, 0.0).confidence_interval()
+    assert row["n"] == 5
+    assert list(row[["delta", "low", "high"]]) == pytest.approx([np.mean(slopes), *interval])
 
 
 def test_seeds_are_complete_along_a_trend(read_suite):

@@ -55,7 +55,7 @@ def test_plugins_that_change_the_working_folder_change_nothing_else(tmp_path, mo
         (tmp_path / kind / f"{name}.py").write_text(text)
     text = MINE.replace('dataset = "digits"', 'dataset = "roams"') + "warm_start = { steps = 2 }\n"
     backbone = '{ name = "cnn", channels = 4, depths = [1] }'
-    write_suite(tmp_path, text.replace(backbone, '"wanders"') + "timing = { rounds = 3, steps = 1 }\n")
+    write_suite(tmp_path, text.replace(backbone, '"wanders"') + "timing = { rounds = 3, steps = 1, processes = 2 }\n")
     done = api.run("suite.toml", out="here/run", data="data", reports="here/reports")
     assert not done.unfinished and done.folder == Path("here/run")
     assert {record["status"] for record in records(tmp_path / "here/run").values()} == {"done"}

@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 WITH_MINE = SMALL.replace('"w_softmax"]', '"w_softmax", "mine"]')
-EVERYTHING = WITH_MINE + "warm_start = { steps = 3 }\ntiming = { rounds = 3, steps = 1 }\n"
+EVERYTHING = WITH_MINE + "warm_start = { steps = 3 }\ntiming = { rounds = 3, steps = 1, processes = 2 }\n"
 LONG = WITH_MINE.replace("steps = 6", "steps = 150") + "warm_start = { steps = 3 }\n"
 SLOWLY = "time.sleep(0.02)"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 import numpy as np
+from kit.synthetic import processes_of
 
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import followed
@@ -76,18 +77,8 @@ def made(experiment: str, dataset: str, labels, *, widths=(64,), classes=(10,), 
             split = {
                 x: {name: [share * s for s in taken] for name, share in parts.items()} for x, taken in rounds.items()
             }
-            found.append(
-                (
-                    cell,
-                    Record(
-                        cell,
-                        "done",
-                        rounds=rounds,
-                        timing={"phases": split, "process": [5 * n // timing for n in range(timing)]},
-                        environment=environment,
-                    ),
-                )
-            )
+            notes = {"phases": split, "process": processes_of(cell)}
+            found.append((cell, Record(cell, "done", rounds=rounds, timing=notes, environment=environment)))
     return found
 
 

@@ -120,6 +120,11 @@ def analysed(
     return Results(suite.info, ("runs/made-up",), cells, tabulated(cells, records, suite.info.metrics), {})
 
 
+def processes_of(cell: Cell) -> list[int]:
+    """The process of each round of a timing cell."""
+    return [process for process in range(cell.timing.processes) for _ in range(cell.timing.share(process))]
+
+
 def timing_record(cell: Cell, times: dict[str, float]) -> Record:
     """A timing cell whose losses take `times` (1 by default) with little noise, mostly in the backward pass."""
     rng = draws(cell)
@@ -132,6 +137,6 @@ def timing_record(cell: Cell, times: dict[str, float]) -> Record:
         cell,
         "done",
         rounds={label: list(taken) for label, taken in seconds.items()},
-        timing={"phases": phases, "disturbed": 0, "repeated": 0, "process": [5 * n // rounds for n in range(rounds)]},
+        timing={"phases": phases, "process": processes_of(cell), "disturbed": 0, "repeated": 0},
         environment=ENVIRONMENT,
     )

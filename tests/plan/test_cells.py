@@ -47,6 +47,22 @@ def test_timing_cells_hold_all_losses_and_come_last(read_suite):
     assert [spec.label for spec in cells[-1].losses] == ["softmax", "w_softmax"]
 
 
+@pytest.mark.parametrize(
+    ("table", "processes"), [("rounds = 3", 3), ("rounds = 9", 5), ("rounds = 9, processes = 2", 2)]
+)
+def test_the_rounds_of_a_timing_cell_are_those_of_five_processes_or_as_many_as_it_has_rounds(
+    read_suite, table, processes
+):
+    cell = plan(read_suite(SMALL + f"timing = {{ {table} }}\n"))[-1]
+    assert cell.timing.processes == processes
+
+
+def test_the_processes_of_a_timing_cell_are_in_its_key_and_in_no_other(read_suite):
+    two, three = (plan(read_suite(SMALL + f"timing = {{ processes = {count} }}\n")) for count in (2, 3))
+    same = [one.key == other.key for one, other in zip(two, three, strict=True)]
+    assert same == [cell.kind != "timing" for cell in two]
+
+
 def test_a_cell_that_two_experiments_share_has_one_key(read_suite):
     again = SMALL.partition('suite"\n')[2].replace('name = "digits"', 'name = "again"')
     cells = plan(read_suite(SMALL + again))

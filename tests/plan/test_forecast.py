@@ -13,7 +13,7 @@ from lossbench.core.errors import LossbenchError
 from lossbench.core.format import Schedule
 from lossbench.engines import local
 from lossbench.plan.cells import plan, unique
-from lossbench.plan.forecast import START_SECONDS, Forecast, forecast, in_words, kind_of, kinds
+from lossbench.plan.forecast import FRESH_SECONDS, START_SECONDS, Forecast, forecast, in_words, kind_of, kinds
 
 
 @pytest.fixture
@@ -38,6 +38,16 @@ def test_the_forecast_is_the_sum_over_the_cells_divided_by_the_lanes(cells):
     assert (found.bytes, found.measured, found.kinds) == (64_000, 2, 2)
     assert forecast(cells, costs[:1], jobs=1).seconds > found.seconds  # the unmeasured kind costs as the known one
     assert forecast(cells, [], jobs=2).measured == 0
+
+
+def test_the_forecast_counts_the_processes_of_timing_cells_their_warm_up_rounds_and_no_lanes(read_suite):
+    cells = plan(read_suite(SMALL + "timing = { rounds = 7, steps = 2, processes = 3 }\n"))
+    (kind,) = kinds(cells)
+    costs = [{"kind": kind_of(kind), "step": 0.25, "score": 0.5, "bytes": 1}]
+    trained = forecast(cells[:-1], costs, jobs=2).seconds
+    steps = (7 + 3) * 2 * len(cells[-1].losses)
+    alone = START_SECONDS + 3 * FRESH_SECONDS + 0.25 * steps
+    assert forecast(cells, costs, jobs=2).seconds == pytest.approx(trained + alone)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 
+import numpy as np
 import pytest
 from conftest import SMALL
 from kit.suites import TUNED
@@ -14,8 +15,10 @@ from lossbench.analysis.results import analyse
 from lossbench.core.errors import StoreError
 from lossbench.plan.cells import plan
 from lossbench.report.blocks import Table
+from lossbench.report.figures import step_time_forest
 from lossbench.report.output.data import stated
 from lossbench.report.sections import SECTIONS
+from lossbench.report.sections.cost import cost
 from lossbench.report.sections.overview import validity
 from lossbench.store.records import Store
 
@@ -112,6 +115,14 @@ UNSOUND_TIMES = {
     "a loss that was not timed": (lambda record: record["rounds"].update(hinge=[1.0] * 5), "not a loss of the cell"),
     "rounds of another number": (lambda record: record["rounds"].update(softmax=[1.0] * 4), "number of rounds"),
     "a time of zero": (lambda record: record["rounds"].update(softmax=[0.0] * 5), "'rounds.softmax.0'"),
+    "rounds of unknown processes": (
+        lambda record: record["timing"].update(process=[0, 0, 0, 1]),
+        "'timing.process' does not have one entry per round",
+    ),
+    "a process that is no number": (
+        lambda record: record["timing"].update(process=["first"] * 5),
+        "'timing.process.0'",
+    ),
     "no rounds of a phase": (
         lambda record: record["timing"]["phases"]["softmax"].update(forward=[]),
         "'timing.phases.softmax.forward'",
@@ -125,6 +136,39 @@ def test_a_signed_timing_record_that_is_not_sound_is_left_out_too(folder, case):
     key = rewrite(folder, change, kind="timing")
     assert reason in Store(folder).scan()[1][key]
     assert analyse([folder]).phases.empty
+
+
+def older(record):
+    """As it was when all rounds of a timing cell were of one process."""
+    del record["timing"]["process"], record["plan"]["timing"]["processes"]
+
+
+def test_an_older_timing_record_gives_ratios_without_intervals(folder):
+    rewrite(folder, older, kind="timing")
+    results = analyse([folder])
+    assert results.damaged == {}
+    (row,) = results.comparisons[results.comparisons["metric"] == "step_seconds"].to_dict("records")
+    (cell,) = results.timed
+    ratio = np.exp(np.mean(np.log(cell.rounds["w_softmax"]) - np.log(cell.rounds["softmax"])))
+    assert (row["n"], row["delta"]) == (1, pytest.approx(100 * (ratio - 1)))
+    assert np.isnan([row["low"], row["high"], row["p"]]).all() and row["verdict"] == "undecided"
+    (table,) = [block for block in cost(results).blocks if isinstance(block, Table) and "processes" in block.columns]
+    shown = dict(zip(table.columns, table.rows[1], strict=True))
+    assert shown["step time / softmax [95 %]"] == f"{ratio:.3f}"
+    assert (shown["rounds"], shown["processes"]) == ("5", "1")
+    assert step_time_forest(results) is None  # it shows intervals
+
+
+def test_a_claim_on_older_timing_records_is_undecided(read_suite, tmp_path):
+    claim = '\n[[claim]]\ntext = "t"\nexperiment = "digits"\nmetric = "step_seconds"\n'
+    sides = ('better = "w_softmax"\nthan = "softmax"', 'equivalent = ["w_softmax", "softmax"]\nmargin = 5.0')
+    suite = read_suite(SMALL + "timing = { rounds = 5 }\n" + "".join(claim + side for side in sides))
+    folder = write_run(suite, tmp_path / "run", lambda cell: Truth(90.0))
+    rewrite(folder, older, kind="timing")
+    claims = analyse([folder]).claims
+    assert list(claims["verdict"]) == ["undecided"] * 2
+    assert set(claims["evidence"]) == {"only 1 process with paired rounds"}
+    assert claims["seeds_needed"].isna().all()
 
 
 def test_a_report_names_what_was_left_out_and_why(folder):

@@ -63,14 +63,37 @@ def test_holm_never_lowers_a_p_value_and_keeps_their_order(p_values):
 
 
 def test_time_ratios_have_their_golden_value():
-    found = stats.time_ratio([1.02, 1, 1.05, 0.99, 1.01], [0.9, 0.92, 0.91, 0.89, 0.93])
+    found = stats.time_ratio([1.02, 1, 1.05, 0.99, 1.01], [0.9, 0.92, 0.91, 0.89, 0.93], range(5))
     assert (found.delta, found.low, found.high) == pytest.approx((1.1142, 1.0783, 1.1513), abs=5e-5)
+
+
+def test_a_time_ratio_is_the_t_interval_over_the_means_of_the_processes():
+    rng = np.random.default_rng(3)
+    process = rng.permutation([7, 7, 7, 0, 0, 2, 2, 2, 2, 5])  # of unequal shares, in any order
+    a, b = np.exp(rng.normal(size=(2, len(process))))
+    found = stats.time_ratio(a, b, process, 0.1)
+    means = [
+        np.mean([math.log(x / y) for x, y, mine in zip(a, b, process, strict=True) if mine == p]) for p in (0, 2, 5, 7)
+    ]
+    test = scipy.stats.ttest_1samp(means, 0.0)
+    interval = test.confidence_interval(0.9)
+    assert (found.n, found.p) == (4, pytest.approx(test.pvalue))
+    assert (found.delta, found.low, found.high) == pytest.approx(np.exp([np.mean(means), *interval]))
+    assert (found.sd, found.dz) == pytest.approx((np.std(means, ddof=1), np.mean(means) / np.std(means, ddof=1)))
+
+
+@pytest.mark.parametrize("process", [[0] * 6, [0, 0, 0, 1, 1, 1]])
+def test_rounds_of_fewer_than_three_processes_give_a_ratio_and_no_interval(process):
+    found = stats.time_ratio([2.0] * 5 + [2.2], [1.0] * 6, process)
+    assert found.n == len(set(process)) and 2 < found.delta < 2.2
+    assert all(math.isnan(value) for value in (found.low, found.high, found.p))
 
 
 def test_a_time_ratio_turned_around_is_its_inverse():
     rng = np.random.default_rng(2)
     a, b = np.exp(rng.normal(size=(2, 9)))
-    one, other = stats.time_ratio(a, b), stats.time_ratio(b, a)
+    process = np.arange(9) // 3
+    one, other = stats.time_ratio(a, b, process), stats.time_ratio(b, a, process)
     assert (one.delta, one.low, one.high) == pytest.approx((1 / other.delta, 1 / other.high, 1 / other.low))
 
 
@@ -158,22 +181,35 @@ def test_the_resolution_changes_nothing_where_there_is_spread():
     assert stats.tost(A, B, 0.01, resolution=1e-4) == stats.tost(A, B, 0.01)
 
 
-@pytest.mark.parametrize("rounds", [5, 15])
-def test_the_interval_of_a_time_ratio_covers_as_often_as_it_says(rounds):
-    rng = np.random.default_rng(rounds)
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize(("rounds", "processes"), [(5, 5), (17, 5), (40, 5)])
+def test_the_interval_of_a_time_ratio_covers_as_often_as_it_says(rounds, processes, rho):
+    """The rounds of a process are an AR(1) series of their own for each loss, around a level of the process."""
+    rng = np.random.default_rng([rounds, round(10 * rho)])
     tries, truth = 1500, 1.3
+    process = np.sort(np.arange(rounds) % processes)
+    noise = rng.normal(0, 0.05, (rounds, 2, tries))
+    for place in range(1, rounds):
+        if process[place] == process[place - 1]:
+            noise[place] = rho * noise[place - 1] + math.sqrt(1 - rho**2) * noise[place]
+    noise += rng.normal(0, 0.02, (processes, 2, tries))[process]  # what the memory layout does
+    drift = rng.normal(0, 0.5, (rounds, tries))  # of the machine: it cancels
     covered = 0
-    for _ in range(tries):
-        drift = rng.normal(0, 0.5, rounds)  # of the machine: it cancels
-        noise = rng.normal(0, 0.05, (2, rounds))
-        found = stats.time_ratio(truth * np.exp(drift + noise[0]), np.exp(drift + noise[1]))
+    for one in range(tries):
+        a, b = truth * np.exp(drift[:, one] + noise[:, 0, one]), np.exp(drift[:, one] + noise[:, 1, one])
+        found = stats.time_ratio(a, b, process)
         covered += found.low <= truth <= found.high
-    assert covered / tries == pytest.approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / tries))
+    assert covered / tries == pytest.approx(0.95, abs=0.02)  # 3.5 standard errors; at least 0.93
 
 
 def test_a_time_of_nothing_is_refused():
     with pytest.raises(ValueError, match="above zero"):
-        stats.time_ratio([1, 0, 1], [1, 1, 1])
+        stats.time_ratio([1, 0, 1], [1, 1, 1], [0, 1, 2])
+
+
+def test_a_round_without_a_process_is_refused():
+    with pytest.raises(ValueError, match="every time needs a process"):
+        stats.time_ratio([1, 1, 1], [1, 1, 1], [0, 1])
 
 
 def test_beyond_the_margin_is_the_shifted_one_sided_test_doubled():

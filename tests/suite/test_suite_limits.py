@@ -82,6 +82,15 @@ WRONG = {
     "rounds without end": (SMALL + f"timing = {{ rounds = {10**12} }}\n", ["timing.rounds", "at most 10000"]),
     "rounds as a float": (SMALL + "timing = { rounds = 1e12 }\n", ["timing.rounds", "a whole number"]),
     "timing steps without end": (SMALL + f"timing = {{ steps = {10**9} }}\n", ["timing.steps", "at most 10000"]),
+    "one process": (SMALL + "timing = { processes = 1 }\n", ["timing.processes", "at least 2"]),
+    "processes without rounds": (
+        SMALL + "timing = { rounds = 4, processes = 5 }\n",
+        ["experiment.digits.timing.processes", "at most 'rounds', 4, got 5"],
+    ),
+    "more processes than a profile's rounds": (
+        SMALL + "timing = { processes = 5 }\n\n[profile.tiny]\nall = { timing = { rounds = 4 } }\n",
+        ["profile.tiny.all.timing.processes", "at most 'rounds', 4, got 5"],
+    ),
     "steps without end": (changed("steps = 6", f"steps = {10**9}"), ["schedule.steps", "at most 100,000,000"]),
     "warm steps without end": (
         SMALL + f"warm_start = {{ steps = {10**9} }}\n",

@@ -153,13 +153,6 @@ def test_a_plugin_that_changed_since_the_plan_is_not_run(tmp_path, read_suite):
         train.run(cells[1], Registry([tmp_path]), DATA)
 
 
-def test_timing_visits_every_loss_in_every_round(read_suite, registry):
-    cell = plan(read_suite(SMALL + "timing = { rounds = 4, steps = 2 }\n"))[-1]
-    record = train.run(cell, registry, DATA).record
-    assert set(record.rounds) == {"softmax", "w_softmax"}
-    assert all(len(rounds) == 4 and min(rounds) > 0 for rounds in record.rounds.values())
-
-
 def test_a_refinement_goes_on_with_the_decayed_learning_rate(read_suite, registry, digits):
     text = SMALL.replace("batch = 16", "batch = 16, lr = 0.8, decay = { factor = 0.5, every = 4 }")
     cells = plan(read_suite(text + "warm_start = { steps = 5 }\n"))

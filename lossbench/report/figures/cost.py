@@ -97,7 +97,7 @@ def step_phases(results: Results, experiment: str, at: Mapping[str, Any] = EVERY
         canvas.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
     caption = (
-        "Medians over interleaved rounds, in a process that runs alone, stacked from zero. The number is the median of "
+        "Medians over interleaved rounds, in processes that run alone, stacked from zero. The number is the median of "
         "the whole step; the medians of its phases need not add up to it. To compare losses use the paired ratios: "
         "they cancel machine-speed drift, medians do not."
     )
@@ -146,7 +146,7 @@ def pareto(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE
 
     caption = (
         f"Better is {'up' if headline.higher_is_better else 'down'} and to the left. Bars are 95 % intervals: vertical "
-        "over seeds, horizontal over paired rounds. "
+        "over seeds, horizontal over processes with paired rounds. "
         "Filled: on the Pareto front of the means (no other loss is both as good and as fast). "
         + (
             "In brackets: share of resamples of seeds and rounds in which this holds; not a p-value."

@@ -106,12 +106,12 @@ def step_time_forest(results: Results) -> Drawing | None:
     for name in ("delta", "low", "high"):
         frame[name] = 1 + frame[name] / 100
     caption = (
-        f"Time of a training step as a ratio to that of {results.info.baseline}, with 95 % intervals over "
-        "interleaved rounds, in a process that runs alone; log scale. A filled dot is significantly different after "
+        f"Time of a training step as a ratio to that of {results.info.baseline}, paired by round, with 95 % intervals "
+        "over processes that run alone; log scale. A filled dot is significantly different after "
         "Holm's adjustment over its experiment."
     )
     axis = f"step time / step time of {short(results.info.baseline)} (log scale)"
-    return _forest(results, _panels(frame, "rounds"), "step-time", caption, axis, Scale(1.0, None, _ratio, log=True))
+    return _forest(results, _panels(frame, "processes"), "step-time", caption, axis, Scale(1.0, None, _ratio, log=True))
 
 
 def _compared(results: Results, metric: str) -> pd.DataFrame:

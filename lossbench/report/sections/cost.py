@@ -43,6 +43,7 @@ def _step_times(results: Results) -> Table | None:
             else "–",
             "median ms": f"{row['step']:.2f}",
             "forward / backward / optimizer, ms": " / ".join(words.number(row[name]) for name in PHASES),
+            "rounds": str(row["rounds"]),
             "processes": str(mine["n"]) if mine else "",
             "verdict": mine["verdict"] if mine else "baseline",
         }
