@@ -29,11 +29,15 @@ from lossbench.core import plain
 from lossbench.core.metric import Metric
 from lossbench.report.blocks import Figure
 
-# Okabe & Ito's six that read on white, then four chosen so that colour-blind readers too can distinguish any two of all
-# eleven (with the baseline's grey); a test checks the smallest distance.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B2A86", "#661100", "#003F5C", "#C2B280")
+# Okabe & Ito's six that read on white, then colours chosen by the least CIEDE2000 distance to all before them, for every
+# kind of colour vision. Colour-blind readers can confuse a few of them, which differ in their markers. A test measures.
+PALETTE = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B2A86", "#661100", "#003F5C", "#C2B280"),
+    *("#8478FF", "#9C003C", "#789048", "#90603C", "#003CD8", "#A83C90", "#00606C", "#90C0A8", "#605400", "#B4B4CC"),
+    *("#3C1830", "#547860", "#243024", "#847884"),
+)
 BASELINE_COLOUR = "#555555"
-MARKERS = "osD^vPXphd"
+MARKERS = "osD^vPXphd*<>"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 
 INK, SOFT, LINE, GRID = "#24292f", "#57606a", "#8c959f", "#e4e7eb"
@@ -90,12 +94,12 @@ class Look:
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """The look of every loss, the baseline first. After ten losses the colours repeat with other markers."""
-    found = {labels[0]: Look(BASELINE_COLOUR, "o", "-")}
+    """The look of every loss in the whole report, the baseline first; after `PALETTE` the colours repeat."""
+    found = {labels[0]: Look(BASELINE_COLOUR, MARKERS[0], DASHES[0])}
     for index, label in enumerate(labels[1:]):
         again, colour = divmod(index, len(PALETTE))
-        marker = MARKERS[(index + 1 + 3 * again) % len(MARKERS)]
-        found[label] = Look(PALETTE[colour], marker, DASHES[again % len(DASHES)])
+        marker = MARKERS[(index + 1 + again) % len(MARKERS)]
+        found[label] = Look(PALETTE[colour], marker, DASHES[(index // MOST_LINES + again) % len(DASHES)])
     return found
 
 
