@@ -82,7 +82,7 @@ def lying(frame: pd.DataFrame, experiment: str, at: Mapping[str, Any]) -> pd.Dat
     mine = frame[frame["experiment"] == experiment]
     if not at or mine.empty:
         return mine
-    return mine[[all(point[name] == value for name, value in at.items()) for point in mine["point"]]]
+    return mine[[all(point.get(name) == value for name, value in at.items()) for point in mine["point"]]]
 
 
 def where(point: Point) -> str:
@@ -123,7 +123,7 @@ def pairs(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE)
     metric = results.headline.name
     by_loss: dict[str, list[Point]] = {}
     for point, loss in results.measured.values[metric]:
-        if point["experiment"] == experiment and all(point[name] == value for name, value in at.items()):
+        if point["experiment"] == experiment and all(point.get(name) == value for name, value in at.items()):
             by_loss.setdefault(loss, []).append(point)
     found = []
     for a, b in itertools.combinations(order(results, list(by_loss)), 2):
@@ -170,8 +170,8 @@ def front(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE)
     times = results.comparisons[results.comparisons["metric"] == "step_seconds"]
     ratios = {"delta": "ratio", "low": "ratio_low", "high": "ratio_high"}
     frame = frame.merge(times[[*keys, *ratios]].rename(columns=ratios), on=keys, how="left")
-    # The baseline has no comparison: its ratio to itself is 1.
-    frame[[*ratios.values()]] = 1 + frame[[*ratios.values()]].fillna(0.0) / 100
+    frame.loc[frame["loss"] == results.info.baseline, [*ratios.values()]] = 0.0  # it has no comparison with itself
+    frame[[*ratios.values()]] = 1 + frame[[*ratios.values()]] / 100
     return frame.assign(best=stats.pareto_front(results.headline.sign * frame["value"], frame["ratio"]))
 
 

@@ -17,10 +17,11 @@ from lossbench.analysis.series import EVERYWHERE
 from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.curves import measured
-from lossbench.report.figures.forest import MOST_ROWS, ROW, ladder
+from lossbench.report.figures.forest import ROW, ladder
 from lossbench.report.figures.style import LINE, WIDTH, Drawing, counted, heading, looks, shown
 
 # Causes and phases are not losses, so they have their own shades: one hue from dark to light.
+MOST_ROWS = 40
 CAUSES = {
     "bytes_body": ("backbone without its FC layer", "#24405c"),
     "bytes_fc": ("FC layer", "#4d7ea8"),

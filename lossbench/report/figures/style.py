@@ -19,6 +19,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -26,6 +27,7 @@ from matplotlib.patches import FancyBboxPatch
 from numpy.typing import NDArray
 
 from lossbench.core import plain
+from lossbench.core.labels import distinct
 from lossbench.core.metric import Metric
 from lossbench.report.blocks import Figure
 
@@ -44,6 +46,7 @@ INK, SOFT, LINE, GRID = "#24292f", "#57606a", "#8c959f", "#e4e7eb"
 BAND = "#56B4E9"  # of equivalence, at a faint opacity
 WIDTH = 7.6  # inches; shared by all figures, so that their text has one size in the page
 MOST_LINES = 10  # per panel
+STRETCH = 3.0  # times the typical interval: an axis is at most so long
 MOST_LETTERS = 36  # of a label; longer ones leave no room for the drawing
 
 STYLE: dict[str, Any] = {
@@ -136,7 +139,7 @@ class Drawing:
                 if before and np.allclose(places, before, atol=1e-3):
                     break
                 before = places
-            canvas.set_layout_engine("none")
+            canvas.set_layout_engine(None)  # else every format is drawn twice
         return canvas
 
     @cached_property
@@ -161,14 +164,20 @@ class Drawing:
 
 
 def shown(labels: Sequence[str], most: int = MOST_LETTERS) -> dict[str, str]:
-    """How labels are written in a figure: on one line, long ones shortened in the middle, all distinct."""
+    """How labels are written in a figure: on one line and distinct.
+
+    If some are too long, options that do not distinguish them are left out; what is still too long is shortened in the
+    middle.
+    """
+    brief = distinct(list(dict.fromkeys(labels))) if any(len(label) > most for label in labels) else {}
     found: dict[str, str] = {}
     for label in dict.fromkeys(labels):
-        name, again = _shortened(label, most), 1
+        written = brief.get(label, label)
+        name, again = _shortened(written, most), 1
         while name in found.values():
             again += 1
             mark = f" ({again})"
-            name = _shortened(label, most - len(mark)) + mark
+            name = _shortened(written, most - len(mark)) + mark
         found[label] = name
     return found
 
@@ -217,10 +226,12 @@ def stacked(
 ) -> NDArray[np.float64]:
     """Columns of a frame as bars stacked from zero, each with its label and colour; returns where the bars end."""
     end = np.zeros(len(frame))
+    rows = np.asarray(places, float)
     for column, (label, colour) in parts.items():
-        size = frame[column].to_numpy(float)
-        ax.barh(places, size, left=end, height=0.68, color=colour, edgecolor="white", lw=0.5, label=label)
-        end = end + size
+        start, end = end, end + frame[column].to_numpy(float)
+        corners = [(start, rows - 0.34), (end, rows - 0.34), (end, rows + 0.34), (start, rows + 0.34)]
+        bars = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)  # rows × corners × (x, y)
+        ax.add_collection(PolyCollection(list(bars), facecolor=colour, edgecolor="white", lw=0.5, label=label))
     return end
 
 
@@ -228,9 +239,17 @@ def ended(
     ax: Axes, ends: Sequence[float] | NDArray[np.float64], texts: Sequence[str], room: float, places: Sequence[int]
 ) -> None:
     """A small text after the end of each bar, and an axis from zero with room for it."""
+    right = room * float(max(ends))
     for row, end, text in zip(places, ends, texts, strict=True):
-        ax.annotate(text, (end, row), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7.5, color=SOFT)
-    ax.set_xlim(0, room * float(max(ends)))
+        ax.text(end + 0.008 * right, row, text, va="center", fontsize=7.5, color=SOFT, in_layout=False)
+    ax.set_xlim(0, right)
+
+
+def reach(low: NDArray[np.float64], high: NDArray[np.float64], least: float = 0.0) -> float:
+    """How far an axis should extend from zero for these intervals, so that a few far ones do not squeeze the others."""
+    each = np.maximum(-low, high)
+    most = max(STRETCH * float(np.quantile(each, 0.6, method="lower")), least)
+    return most if each.max() > 1.5 * most else max(float(each.max()), least)  # hardly more is not worth a cut
 
 
 class Keys(NamedTuple):
