@@ -76,7 +76,8 @@ def made(experiment: str, dataset: str, labels, *, widths=(64,), classes=(10,), 
             split = {
                 x: {name: [share * s for s in taken] for name, share in parts.items()} for x, taken in rounds.items()
             }
-            found.append((cell, Record(cell, "done", rounds=rounds, timing={"phases": split}, environment=environment)))
+            notes = {"phases": split, "process": [round * 4 // timing for round in range(timing)]}
+            found.append((cell, Record(cell, "done", rounds=rounds, timing=notes, environment=environment)))
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +22,13 @@ from lossbench.analysis import series
 from lossbench.analysis.answer import Column
 from lossbench.analysis.results import Results
 from lossbench.analysis.verdicts import AT_CHANCE, NOT_TESTABLE, ONE_SEED, UNDERTRAINED
-from lossbench.core.point import varied
 from lossbench.report import words
 from lossbench.report.figures import marks, style
+from lossbench.report.figures.places import named
 from lossbench.report.figures.style import BAND, GRID, INK, LINE, SOFT, WIDTH, Drawing, Look, counted, looks, short
 
 MOST_TOTAL = 80  # rows per figure: a page
-MOST_STACKED = 20  # rows below each other; with more, two panels stand side by side
+MOST_STACKED = 4.5  # inches of panels below each other; with more, two stand side by side
 LEAST_ROWS = 6  # per panel, however many panels there are
 ROW = 0.225  # inches
 MOST_IN_ROW = 48  # letters of a row's name: the loss, and the point where several points share a panel
@@ -77,7 +76,7 @@ def difference_forest(results: Results) -> Drawing | None:
         return None
     headline, baseline, band = results.headline, results.info.baseline, results.margin(results.headline.name)
     total = sum(len(column.rows) for column in columns)
-    beside = len(columns) > 1 and total > MOST_STACKED
+    beside = len(columns) > 1 and _height([len(column.rows) for column in columns]) > MOST_STACKED
     each = MOST_TOTAL if total <= MOST_TOTAL else max(LEAST_ROWS, MOST_TOTAL // len(columns))
     shown = columns[: max(1, MOST_TOTAL // each)] if total > MOST_TOTAL else columns
     panels = [_of_column(column, results, each, beside=beside) for column in shown]
@@ -89,7 +88,14 @@ def difference_forest(results: Results) -> Drawing | None:
     if len(shown) < len(columns):
         caption += f" {len(shown)} of {len(columns)} panels are drawn; the table has all."
     return _forest(
-        results, panels, "differences", finding(columns, baseline), caption, axis, Scale(0.0, band, write), beside
+        results,
+        panels,
+        "differences",
+        finding(columns, baseline),
+        caption,
+        axis,
+        Scale(0.0, band, write),
+        beside=beside,
     )
 
 
@@ -108,10 +114,11 @@ def step_time_forest(results: Results) -> Drawing | None:
     axis = f"step time / step time of {short(baseline)} (log scale, left is better)"
     groups = [(str(name), group) for name, group in frame.groupby("experiment", sort=False)]
     each = max(LEAST_ROWS, MOST_TOTAL // len(groups))
-    panels = [_of_experiment(name, group, each) for name, group in groups[: MOST_TOTAL // LEAST_ROWS]]
+    panels = [_of_experiment(results, name, group, each) for name, group in groups[: MOST_TOTAL // LEAST_ROWS]]
     if len(panels) < len(groups):
         caption += f" {len(panels)} of {len(groups)} panels are drawn; the table has all."
-    return _forest(results, panels, "step-time", title, caption, axis, Scale(1.0, 0.0, _ratio, log=True))
+    scale = Scale(1.0, 0.0, _ratio, log=True)
+    return _forest(results, panels, "step-time", title, caption, axis, scale, unit="process")
 
 
 def finding(columns: Sequence[Column], baseline: str) -> str:
@@ -147,7 +154,9 @@ def finding(columns: Sequence[Column], baseline: str) -> str:
         rest = ", ".join(f"{len(by_verdict[word])} {word}" for word in marks.MARKS if by_verdict[word])
         return f"No loss is better than {name} {anywhere}: {rest}"
     worse = len(by_verdict["worse"])
-    return f"No loss is better than {name} {anywhere}" + (f"; {worse} of {len(losses)} are worse on some" if worse else "")
+    return f"No loss is better than {name} {anywhere}" + (
+        f"; {worse} of {len(losses)} are worse on some" if worse else ""
+    )
 
 
 def _known(row: Mapping[str, Any]) -> bool:
@@ -155,9 +164,8 @@ def _known(row: Mapping[str, Any]) -> bool:
 
 
 def _difference(row: Mapping[str, Any], digits: int, *, interval: bool) -> str:
-    if interval and _known(row):
-        return f"{style.signed(row['delta'], digits)} [{style.signed(row['low'], digits)}, {style.signed(row['high'], digits)}]"
-    return style.signed(row["delta"], digits)
+    delta, low, high = (style.signed(row[name], digits) for name in ("delta", "low", "high"))
+    return f"{delta} [{low}, {high}]" if interval and _known(row) else delta
 
 
 def _ratio(row: Mapping[str, Any]) -> str:
@@ -183,13 +191,11 @@ def _of_column(column: Column, results: Results, most: int, *, beside: bool) -> 
     return Panel(short(column.name), ", ".join(parts), kept, len(rows), letters)
 
 
-def _of_experiment(name: str, group: pd.DataFrame, most: int) -> Panel:
+def _of_experiment(results: Results, name: str, group: pd.DataFrame, most: int) -> Panel:
     """The panel of a timed experiment."""
-    point = group["point"].iloc[0]
-    differing = ("experiment", *varied(group["point"]))
-    shared = [short(part) for part in series.told(point, [axis for axis in point if axis not in differing])]
-    note = ", ".join([*(part for part in shared if part != name), counted(list(group["n"]), "processes")])
-    return Panel(short(name), note, _kept(group, most, -1), len(group))
+    points = list(dict.fromkeys(group["point"]))
+    title = named(results, points[0]) if len(points) == 1 else name
+    return Panel(short(title), counted(list(group["n"]), "processes"), _kept(group, most, -1), len(group))
 
 
 def _kept(rows: pd.DataFrame, most: int, sign: int) -> pd.DataFrame:
@@ -211,7 +217,9 @@ def _forest(
     caption: str,
     axis: str,
     scale: Scale,
+    *,
     beside: bool = False,
+    unit: str = "seed",
 ) -> Drawing:
     look = looks(results.labels)
     columns = 2 if beside else 1
@@ -222,7 +230,7 @@ def _forest(
     def draw(canvas: Canvas) -> None:
         axes = style.panels(canvas, len(panels), columns, height_ratios=[length + 0.4 for length in lengths])
         for place, (ax, panel) in enumerate(zip(axes, panels, strict=True)):
-            _rows(ax, panel, look, scale, lengths[place // columns])
+            _rows(ax, panel, look, scale, lengths[place // columns], ticks=7 // columns)
             if place + columns >= len(panels):
                 ax.set_xlabel(axis, fontsize=8)
         style.heading(canvas, title)
@@ -235,18 +243,18 @@ def _forest(
     if any(_cut(panel, scale) for panel in panels):
         notes.append("An arrow marks what lies beyond the axis.")
     if any(ONE_SEED in flags for flags in rows["flags"]):
-        notes.append("*: one seed decides the verdict.")
+        notes.append(f"*: one {unit} decides the verdict.")
     if any(panel.of > len(panel.rows) for panel in panels):
         notes.append("Of many rows the best and the worst are drawn; the table has all.")
-    height = 0.95 + sum(ROW * length + 0.62 for length in lengths) + 0.16 * title_lines(title)
-    return Drawing(name, " ".join(notes), WIDTH, height, draw)
+    return Drawing(name, " ".join(notes), WIDTH, 0.8 + 0.16 * len(style.wrapped(title)) + _height(lengths), draw)
 
 
-def title_lines(title: str) -> int:
-    return len(textwrap.wrap(title, int(WIDTH * 11))) - 1
+def _height(lengths: Sequence[int]) -> float:
+    """Of panels with so many rows below each other, in inches."""
+    return sum(ROW * length + 0.62 for length in lengths)
 
 
-def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, length: int) -> None:
+def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, length: int, ticks: int) -> None:
     """The bars, marks and numbers of one panel."""
     left, right = limits = _limits(panel.rows, scale)
     ends = [float(scale.distance(end)) for end in limits]
@@ -267,7 +275,7 @@ def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, length
         at = inside[0] if row["delta"] < left else inside[1] if row["delta"] > right else row["delta"]
         ax.plot(at, place, **mark, ls="", label=row["loss"], zorder=4)
         strong = row["verdict"] in marks.DECIDED
-        ax.text(1.015, place, f"{text}  {_word(row)}", transform=ax.get_yaxis_transform(), va="center_baseline",
+        ax.text(1.03, place, f"{text}  {_word(row)}", transform=ax.get_yaxis_transform(), va="center_baseline",
                 fontsize=7.5, color=INK if strong else SOFT)  # fmt: skip
     ax.add_collection(LineCollection(bars, colors=inks, linewidths=1.8, zorder=2), autolim=False)
     for end, place, sign, ink in arrows:
@@ -277,7 +285,7 @@ def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, length
     ax.set_title(panel.title, pad=15)
     ax.annotate(panel.note, (0, 1), xytext=(0, 4), xycoords="axes fraction", textcoords="offset points", fontsize=7.5,
                 color=SOFT)  # fmt: skip
-    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    ax.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
     if scale.log:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.minorticks_off()
@@ -299,13 +307,11 @@ def _ends(rows: pd.DataFrame, scale: Scale) -> tuple[Any, Any, Any]:
 
 def _limits(rows: pd.DataFrame, scale: Scale) -> tuple[float, float]:
     """The axis of a panel: a row that is far from the others does not squeeze them, but is cut and gets an arrow."""
-    tested = rows[rows["verdict"] != NOT_TESTABLE]
-    low, _, high = _ends(tested if len(tested) else rows, scale)
-    most = style.reach(low, high, max(1.3 * scale.band, 1e-3))
-    left = min(0.0, -1.15 * scale.band, max(float(low.min()), -most))
-    right = max(0.0, 1.15 * scale.band, min(float(high.max()), most))
-    room = 0.05 * (right - left)
-    return scale.at(left - room), scale.at(right + room)
+    low, middle, high = _ends(rows, scale)
+    known = rows["verdict"].to_numpy() != NOT_TESTABLE
+    kept = known if known.any() else ~known
+    left, right = style.span(low[kept], middle[kept], high[kept], scale.band)
+    return scale.at(left), scale.at(right)
 
 
 def _cut(panel: Panel, scale: Scale) -> bool:

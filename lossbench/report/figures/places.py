@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.core.labels import distinct
@@ -20,20 +22,30 @@ def shown(results: Results, experiment: str) -> list[Point]:
 
 
 def named(results: Results, point: Point) -> str:
-    """A point in a title: short names, and the numbers that vary in its experiment; the experiment if it says more."""
+    """A point in a title: short names, and the numbers that vary in its experiment."""
     column = next((column for column in results.answer.columns if column.point == point), None)
-    names = [column.name] if column else _labels(results, point)
-    beside = [other for other in results.points if other["experiment"] == point["experiment"]]
-    numbers = series.told(point, [axis for axis in varied(beside) if axis not in series.LABELS])
+    if column is None:
+        return shared(results, point, ())
+    return ", ".join([column.name, *_numbers(results, point, ())])
+
+
+def shared(results: Results, point: Point, without: Collection[str]) -> str:
+    """An experiment in a title: its name if it says more than the dataset, and its axes but for some."""
+    names = [name for axis, name in _labels(results, point).items() if axis not in without]
     experiment = str(point["experiment"])
-    return ", ".join([*([] if column or experiment in names else [experiment]), *names, *numbers])
+    return ", ".join([*([] if experiment in names else [experiment]), *names, *_numbers(results, point, without)])
 
 
-def _labels(results: Results, point: Point) -> list[str]:
+def _numbers(results: Results, point: Point, without: Collection[str]) -> list[str]:
+    beside = (other for other in results.points if other["experiment"] == point["experiment"])
+    return series.told(point, [axis for axis in varied(beside) if axis not in (*series.LABELS, *without)])
+
+
+def _labels(results: Results, point: Point) -> dict[str, str]:
     """The dataset, and the backbone where there are several."""
-    found = []
-    for axis in series.LABELS:
-        values = list(dict.fromkeys(other[axis] for other in results.points))
+    found = {}
+    for axis in (axis for axis in series.LABELS if axis in point):
+        values = list(dict.fromkeys([*(other[axis] for other in results.points), point[axis]]))
         if axis == "dataset" or len(values) > 1:
-            found.append(distinct(values)[point[axis]] if point[axis] in values else str(point[axis]))
+            found[axis] = distinct(values)[point[axis]]
     return found

@@ -136,8 +136,7 @@ def pairwise_heatmap(results: Results, experiment: str, at: Mapping[str, Any] = 
     def draw(canvas: Canvas) -> None:
         ax: Axes = canvas.subplots()
         values = np.array([[table.get((a, b), (np.nan, ""))[0] for b in drawn] for a in drawn])
-        known = np.abs(values[np.isfinite(values)])
-        most = style.reach(-known, known) or 1.0
+        most = style.reach(values[np.isfinite(values)]) or 1.0
         strong = [[table.get((a, b), (0, ""))[1] in DECIDED for b in drawn] for a in drawn]
         alpha = np.where(strong, 1.0, FAINT)
         ax.pcolormesh(values, cmap=DIVERGING, vmin=-most, vmax=most, edgecolors="white", lw=0.8, alpha=alpha)

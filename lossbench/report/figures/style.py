@@ -31,8 +31,8 @@ from lossbench.core.labels import distinct
 from lossbench.core.metric import Metric
 from lossbench.report.blocks import Figure
 
-# Okabe & Ito's six that read on white, then colours chosen by the least CIEDE2000 distance to all before them, for every
-# kind of colour vision. Colour-blind readers can confuse a few of them, which differ in their markers. A test measures.
+# Okabe & Ito's six that read on white, then colours chosen for the largest CIEDE2000 distance to all others, for every
+# kind of colour vision. Those that colour-blind readers may confuse differ in their markers; a test measures both.
 PALETTE = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B2A86", "#661100", "#003F5C", "#C2B280"),
     *("#8478FF", "#9C003C", "#789048", "#90603C", "#003CD8", "#A83C90", "#00606C", "#90C0A8", "#605400", "#B4B4CC"),
@@ -79,6 +79,7 @@ STYLE: dict[str, Any] = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
 }
+Span = tuple[float, float]
 # No date and no version, so that the same figure has the same bytes.
 METADATA: dict[str, dict[str, str | None]] = {
     "svg": {"Date": None, "Creator": "lossbench"},
@@ -199,9 +200,14 @@ def _style() -> Any:
 
 def heading(canvas: Canvas, text: str) -> None:
     """The title of a whole figure, flush left and wrapped at the width of the canvas."""
-    words = " ".join(_shortened(word, MOST_LETTERS) for word in plain.line(text).split())
-    lines = textwrap.fill(words, int(canvas.get_size_inches()[0] * 11))
-    canvas.suptitle(lines, x=0.1 / canvas.get_size_inches()[0], ha="left")
+    canvas.suptitle("\n".join(wrapped(text)), x=0.1 / WIDTH, ha="left")
+
+
+def wrapped(title: str) -> list[str]:
+    """The lines of a title over the width of a figure."""
+    return textwrap.wrap(
+        " ".join(_shortened(word, MOST_LETTERS) for word in plain.line(title).split()), int(WIDTH * 11)
+    )
 
 
 def panels(canvas: Canvas, count: int, columns: int, **shared: Any) -> list[Axes]:
@@ -245,11 +251,25 @@ def ended(
     ax.set_xlim(0, right)
 
 
-def reach(low: NDArray[np.float64], high: NDArray[np.float64], least: float = 0.0) -> float:
-    """How far an axis should extend from zero for these intervals, so that a few far ones do not squeeze the others."""
-    each = np.maximum(-low, high)
-    most = max(STRETCH * float(np.quantile(each, 0.6, method="lower")), least)
-    return most if each.max() > 1.5 * most else max(float(each.max()), least)  # hardly more is not worth a cut
+def reach(values: NDArray[np.float64], least: float = 0.0) -> float:
+    """How far an axis should extend from zero for these values, so that a few far ones do not squeeze the others."""
+    most = max(STRETCH * float(np.quantile(np.abs(values), 0.6, method="lower")), least)
+    furthest = float(np.abs(values).max())
+    return most if furthest > 1.5 * most else max(furthest, least)  # hardly more is not worth a cut
+
+
+def span(low: NDArray[np.float64], middle: NDArray[np.float64], high: NDArray[np.float64], band: float = 0.0) -> Span:
+    """The ends of an axis with zero, the band around it, and all intervals but those far from the others.
+
+    There is more room at the end at which something far is put.
+    """
+    most = max(reach(np.maximum(-low, high), 1.3 * band), 1e-9)
+    near = np.abs(middle) <= most
+    left = min(max(float(low[near].min(initial=0.0)), -most), -1.15 * band)
+    right = max(min(float(high[near].max(initial=0.0)), most), 1.15 * band)
+    room = (right - left) or 1.0
+    far = (middle < left).any(), (middle > right).any()
+    return left - room * (0.14 if far[0] else 0.05), right + room * (0.14 if far[1] else 0.05)
 
 
 class Keys(NamedTuple):
