@@ -3,6 +3,8 @@
 A figure is None where it does not apply. A loss looks the same in all figures, by its position in the suite.
 
 `style`       colours, axes, legends, the drawing itself
+`marks`       how verdicts are drawn
+`places`      the points that figures are drawn for, and their names
 `statements`  the verdicts on the suite's claims
 `forest`      paired differences with the equivalence band; step-time ratios
 `dots`        every seed
@@ -20,7 +22,8 @@ from dataclasses import replace
 from typing import Any
 
 from lossbench.analysis.results import Results
-from lossbench.analysis.series import EVERYWHERE, followed
+from lossbench.analysis.series import EVERYWHERE, Along, followed
+from lossbench.report.figures import places
 from lossbench.report.figures.axes import along_axis
 from lossbench.report.figures.cost import memory_bars, pareto, step_phases
 from lossbench.report.figures.curves import angles_by_class, learning_curves
@@ -31,24 +34,34 @@ from lossbench.report.figures.ranking import critical_difference_diagram, pairwi
 from lossbench.report.figures.statements import statements
 from lossbench.report.figures.style import Drawing
 
-Variants = Callable[[Results, str], Sequence[Any]]  # what a figure is drawn for in an experiment, once each
-MOST_VARIANTS = 4
+# The figures of an experiment: for each, what it could be drawn for; the first to which it applies is drawn.
+Variants = Callable[[Results, str], Sequence[Sequence[Any]]]
 
 
-def once(_: Results, __: str) -> list[Mapping[str, Any]]:
-    """One figure for all points."""
-    return [EVERYWHERE]
+def once(results: Results, experiment: str) -> list[list[Mapping[str, Any]]]:
+    """One figure for an experiment of the first table."""
+    return [[EVERYWHERE]] if places.shown(results, experiment) else []
+
+
+def represented(results: Results, experiment: str) -> list[list[Mapping[str, Any]]]:
+    """One figure, at a point of the first table."""
+    return [[*places.shown(results, experiment)]]
 
 
 def apart(*names: str) -> Variants:
-    """One figure per value of these axes: nothing is averaged over them, and each has its own representative point."""
+    """One figure, for one value of these axes: nothing is averaged over them."""
 
-    def found(results: Results, experiment: str) -> list[Mapping[str, Any]]:
+    def found(results: Results, experiment: str) -> list[list[Mapping[str, Any]]]:
         mine = (point for point in results.points if point["experiment"] == experiment)
         values = dict.fromkeys(tuple(point[name] for name in names) for point in mine)
-        return [dict(zip(names, each, strict=True)) for each in values]
+        return [[dict(zip(names, each, strict=True)) for each in values]]
 
     return found
+
+
+def each_axis(results: Results, experiment: str) -> list[list[Along]]:
+    """One figure per numeric axis."""
+    return [[along] for along in followed(results, experiment)]
 
 
 # The figures of each section of the report: first those of all results, then those of each experiment.
@@ -59,10 +72,10 @@ WHOLE: dict[str, tuple[Callable[[Results], Drawing | None], ...]] = {
     "cost": (step_time_forest,),
 }
 EACH: dict[str, dict[Callable[[Results, str, Any], Drawing | None], Variants]] = {
-    "accuracy": {seed_dots: once, learning_curves: apart("dataset")},
-    "comparisons": {pairwise_heatmap: apart("dataset", "backbone")},
-    "axes": {along_axis: followed},
-    "geometry": {angles_by_class: apart("dataset"), feature_scatter: apart("dataset")},
+    "accuracy": {seed_dots: once, learning_curves: once},
+    "comparisons": {pairwise_heatmap: represented},
+    "axes": {along_axis: each_axis},
+    "geometry": {angles_by_class: represented, feature_scatter: apart("dataset")},
     "memory": {step_phases: apart("dataset"), memory_bars: once, pareto: apart("dataset")},
 }
 
@@ -79,15 +92,11 @@ def of_section(results: Results, slug: str) -> Iterator[Drawing]:
 def drawn(
     results: Results, experiment: str, figure: Callable[[Results, str, Any], Drawing | None], variants: Variants
 ) -> list[Drawing]:
-    """The drawings of one figure for an experiment, with distinct names; at most `MOST_VARIANTS` of equal names."""
-    found: dict[str, list[Drawing]] = {}
-    for variant in variants(results, experiment):
-        if drawing := figure(results, experiment, variant):
-            found.setdefault(drawing.name, []).append(drawing)
+    """The drawings of one figure for an experiment."""
     kept = []
-    for name, mine in found.items():
-        left_out = f" Drawn for {MOST_VARIANTS} of {len(mine)} of these." if len(mine) > MOST_VARIANTS else ""
-        for number, drawing in enumerate(mine[:MOST_VARIANTS], 1):
-            mark = f"-{number}" if number > 1 else ""
-            kept.append(replace(drawing, name=f"{name}{mark}", caption=f"{drawing.caption}{left_out}"))
+    for candidates in variants(results, experiment):
+        found = (drawing for candidate in candidates if (drawing := figure(results, experiment, candidate)))
+        if drawing := next(found, None):
+            note = f" One of {len(candidates)} datasets." if len(candidates) > 1 else ""
+            kept.append(replace(drawing, caption=f"{drawing.caption}{note}"))
     return kept

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure as Canvas
 
 from lossbench.analysis import series
@@ -17,22 +18,25 @@ from lossbench.core.geometry import minimum_width
 from lossbench.core.point import SHORT, Point, is_number, shown, varied
 from lossbench.report import words
 from lossbench.report.figures import style
+from lossbench.report.figures.places import shared
 from lossbench.report.figures.style import BAND, LINE, WIDTH, Drawing, Look, counted, heading, looks, percent, short
 
 MARK = "#B3400A"  # of M_min
-MOST_PANELS = 6
+MOST_PANELS = 4
 LOG_FROM = 4.0  # the span of values from which an axis is logarithmic
 LETTER = 0.026  # of a tick label, as a share of the width of a panel
 
 
 def along_axis(results: Results, experiment: str, along: Along) -> Drawing | None:
-    """Accuracy and gain over the baseline along a numeric axis, one row of panels per line of points."""
-    lines, left_out = _shown(along.lines)
+    """The metric and the difference from the baseline along a numeric axis, one row of panels per line of points."""
     main, baseline, headline = results.main_at, results.info.baseline, results.headline
+    lines, left_out = _shown(results, along.lines)
     compared = results.comparisons[results.comparisons["metric"] == headline.name]
-    gains = {(row["point"], row["loss"]): row for row in compared.to_dict("records")}
     points = list(dict.fromkeys(point for line in lines for point in line.points))
     here = set(points)
+    gains: dict[Point, dict[str, Any]] = {point: {} for point in points}
+    for row in compared[[point in here for point in compared["point"]]].to_dict("records"):
+        gains[row["point"]][row["loss"]] = row
     worth: dict[str, list[float]] = {}
     for point in points:
         for loss, row in main[point].items():
@@ -43,10 +47,10 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
     log = values[0] > 0 and values[-1] > LOG_FROM * values[0]
     rests = [line.rest for line in lines]
     titles = series.parts(rests)
-    fixed = ", ".join(series.told(rests[0], [name for name in rests[0] if name not in ("experiment", *varied(rests))]))
+    place = shared(results, rests[0], (along.axis, *varied(rests)))
     name = _named(along.axis)
-    unit = f" {headline.unit}" if headline.unit else ""
-    said = f"{headline.title} and difference from {short(baseline)} along {name}"
+    margin = results.margin(headline.name)
+    unit = f", {headline.unit}" if headline.unit else ""
     n = counted([row["n"] for point in points for row in main[point].values()])
     key = style.keys(looks(results.labels), labels)
 
@@ -54,32 +58,32 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
         look = looks(results.labels)
         axes = canvas.subplots(len(lines), 2, sharex=True, squeeze=False)
         for (left, right), line, title in zip(axes, lines, titles, strict=True):
-            right.sharey(axes[0][1])  # gains are compared between panels
             _line(left, line, along.axis, labels, look, main, "value", values, log)
-            right.axhspan(-results.info.margin, results.info.margin, color=BAND, alpha=0.2, lw=0, zorder=0)
+            if margin:
+                right.axhspan(-margin, margin, color=BAND, alpha=0.2, lw=0, zorder=0)
             right.axhline(0, color=LINE, lw=1.2, zorder=1)
             others = [label for label in labels if label != baseline]
-            _line(right, line, along.axis, others, look, _by_point(gains, line), "delta", values, log)
+            _line(right, line, along.axis, others, look, gains, "delta", values, log)
+            _cut(left, line, labels, main, "value", 0.0)
+            _cut(right, line, others, gains, "delta", margin)
             for ax in (left, right):
                 ax.grid(axis="y")
                 _mark_minimum(ax, line, along.axis, values, named=ax is left)
             percent(left, headline)
             left.set_ylabel(f"test {words.column(headline)}")
-            right.set_ylabel(f"difference,{unit}" if unit else "difference")
+            right.set_ylabel(f"minus {short(baseline, 20)}{unit}")
             if title:
                 left.set_title(style.joined(title, 88), fontsize=8.5)
-        _cut(axes[0][1], [gains[key] for key in gains if key[0] in here and key[1] in labels], results.info.margin)
         _ticks(axes[0][0], values, log)
         for ax in axes[-1]:
             ax.set_xlabel(f"{name}{' (log scale)' if log else ''}")
-        heading(canvas, ", ".join(part for part in (f"{experiment}: {said}", fixed, f"{n}{few}") if part))
+        heading(canvas, f"{place}: {headline.title} by {name}, {n}{few}")
         canvas.legend(handles=key.handles, loc="outside lower center", ncols=key.columns)
 
     caption = (
-        f"Left: mean test {headline.title} with 95 % t intervals over seeds. Right: paired difference from "
-        f"{baseline} with 95 % t intervals; the band is ±{results.info.margin:g}{unit}, the differences that count as "
-        "equivalent. Points side by side have the same value. Axes need not start at zero, and a long bar may extend "
-        f"past its axis.{left_out}"
+        "Left: means with 95 % intervals over seeds. Right: differences with 95 % simultaneous intervals"
+        + (f"; the band is the margin of equivalence, {words.within(margin, headline.unit)}" if margin else "")
+        + f". Marks are shifted a little sideways. What is far from the rest leaves its axis.{left_out}"
     )
     if along.axis == "width":
         caption += " M_min = C − 1 is the smallest width at which the weights of C classes can have equal angles."
@@ -91,28 +95,25 @@ def _named(axis: str) -> str:
     return f"{axis} {SHORT[axis]}" if axis in SHORT else axis
 
 
-def _shown(lines: Sequence[Line]) -> tuple[list[Line], str]:
-    """At most `MOST_PANELS` lines: at the largest value of other numeric axes, the last first; and what is left out."""
-    kept, at = list(lines), []
-    for name in reversed(varied(line.rest for line in lines)):
-        values = [line.rest[name] for line in kept if name in line.rest]
-        if len(kept) > MOST_PANELS and all(map(is_number, values)):
-            largest = max(values)
-            kept = [line for line in kept if line.rest.get(name, largest) == largest]
-            at.append(f"{SHORT.get(name, name)} = {shown(largest)}")
-    kept = kept[:MOST_PANELS]
-    if len(kept) == len(lines):
-        return kept, ""
-    where = f" (at {', '.join(at)})" if at else ""
-    return kept, f" {len(kept)} of {len(lines)} panels are drawn{where}; the table has all points."
+def _shown(results: Results, lines: Sequence[Line]) -> tuple[list[Line], str]:
+    """The lines that are drawn, and what is left out.
 
+    Of more than `MOST_PANELS`, one for each dataset, backbone and other text: that on which the baseline is best.
+    """
+    if len(lines) <= MOST_PANELS:
+        return list(lines), ""
+    baseline, sign = results.info.baseline, results.headline.sign
 
-def _by_point(gains: dict[tuple[Point, str], Any], line: Line) -> dict[Point, dict[str, Any]]:
-    found: dict[Point, dict[str, Any]] = {point: {} for point in line.points}
-    for (point, loss), row in gains.items():
-        if point in found:
-            found[point][loss] = row
-    return found
+    def best(line: Line) -> float:
+        found = (results.main_at[point].get(baseline) for point in line.points)
+        return max((sign * row["value"] for row in found if row), default=-math.inf)
+
+    groups: dict[tuple[Any, ...], list[Line]] = {}
+    for line in lines:
+        texts = tuple((name, value) for name, value in line.rest.items() if not is_number(value))
+        groups.setdefault(texts, []).append(line)
+    kept = [max(group, key=best) for group in groups.values()][:MOST_PANELS]
+    return kept, f" {len(kept)} of {len(lines)} lines are drawn, where {baseline} is best; the table has all points."
 
 
 def _line(
@@ -120,8 +121,8 @@ def _line(
     line: Line,
     axis: str,
     labels: Sequence[str],
-    look: dict[str, Look],
-    rows: dict[Point, dict[str, Any]],
+    look: Mapping[str, Look],
+    rows: Mapping[Point, Mapping[str, Any]],
     column: str,
     values: Sequence[float],
     log: bool,
@@ -133,6 +134,7 @@ def _line(
     scaled = np.log(values) if log else np.asarray(values, float)
     gap = float(np.diff(scaled).min())
     step = min(0.010 * float(scaled[-1] - scaled[0]), 0.5 * gap / max(len(labels) - 1, 1))
+    bars, inks = [], []
     for index, label in enumerate(labels):
         mine = [(point[axis], rows[point][label]) for point in line.points if label in rows[point]]
         mine = [(value, row) for value, row in mine if not math.isnan(row[column])]
@@ -140,11 +142,13 @@ def _line(
             continue
         shift = step * (index - (len(labels) - 1) / 2)
         at = [value * math.exp(shift) if log else value + shift for value, _ in mine]
-        means = [row[column] for _, row in mine]
-        bars = [(row["high"] - row["low"]) / 2 for _, row in mine]
         own = look[label]
-        ax.errorbar(at, means, yerr=np.nan_to_num(bars), color=own.colour, marker=own.marker, ls=own.dash,
-                    markersize=4.5, lw=1.4, elinewidth=1.0, capsize=2, label=label)  # fmt: skip
+        ax.plot(at, [row[column] for _, row in mine], color=own.colour, marker=own.marker, ls=own.dash, markersize=4.5,
+                lw=1.4, label=label)  # fmt: skip
+        known = [(x, row) for x, (_, row) in zip(at, mine, strict=True) if not math.isnan(row["low"])]
+        bars += [[(x, row["low"]), (x, row["high"])] for x, row in known]
+        inks += [own.colour] * len(known)
+    ax.add_collection(LineCollection(bars, colors=inks, linewidths=1.0, zorder=1.5), autolim=False)
 
 
 def _mark_minimum(ax: Axes, line: Line, axis: str, values: Sequence[float], *, named: bool) -> None:
@@ -164,16 +168,34 @@ def _mark_minimum(ax: Axes, line: Line, axis: str, values: Sequence[float], *, n
         )  # fmt: skip
 
 
-def _cut(ax: Axes, rows: Sequence[dict[str, Any]], margin: float) -> None:
-    """All gains are on the axis; an interval far longer than the others is cut."""
-    known = [row for row in rows if not math.isnan(row["low"])]
-    if not known:
+def _cut(
+    ax: Axes,
+    line: Line,
+    labels: Sequence[str],
+    rows: Mapping[Point, Mapping[str, Any]],
+    column: str,
+    band: float,
+) -> None:
+    """An axis on which a few far values do not squeeze the others."""
+    found = [rows[point][label] for point in line.points for label in labels if label in rows[point]]
+    middle, low, high = (np.array([row[name] for row in found], float) for name in (column, "low", "high"))
+    known = np.isfinite(middle)
+    if not known.any():
         return
-    reach = [max(-row["low"], row["high"]) for row in known]
-    furthest = max(abs(row["delta"]) for row in rows if not math.isnan(row["delta"]))
-    most = max(3 * float(np.quantile(reach, 0.6)), 1.25 * furthest, 1.3 * margin)
-    low, high = ax.get_ylim()
-    ax.set_ylim(max(low, -most), min(high, most))
+    middle, low, high = middle[known], low[known], high[known]
+    low, high = np.where(np.isnan(low), middle, low), np.where(np.isnan(high), middle, high)
+    if column == "delta":
+        ax.set_ylim(*style.span(low, middle, high, band))
+        return
+    # Values follow the axis, so a loss is far from the others where it is so at the same point.
+    points = [row["point"] for row, is_known in zip(found, known, strict=True) if is_known]
+    typical = {point: float(np.median(middle[[other == point for other in points]])) for point in set(points)}
+    anchor = np.array([typical[point] for point in points])
+    most = max(style.reach(middle - anchor), style.reach(np.maximum(high - middle, 0.0)), 1e-9)
+    near = np.abs(middle - anchor) <= most
+    bottom, top = (np.maximum(low, anchor - most)[near].min(), np.minimum(high, anchor + most)[near].max())
+    room = 0.05 * (top - bottom) or 1e-3
+    ax.set_ylim(float(bottom - room), float(top + room))
 
 
 def _ticks(ax: Axes, values: Sequence[float], log: bool) -> None:

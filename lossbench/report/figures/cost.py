@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
+from numpy.typing import NDArray
 
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import EVERYWHERE
 from lossbench.report import words
 from lossbench.report.figures import style
-from lossbench.report.figures.curves import measured
-from lossbench.report.figures.forest import MOST_ROWS, ROW, ladder
-from lossbench.report.figures.style import LINE, WIDTH, Drawing, counted, heading, looks, shown
+from lossbench.report.figures.forest import ROW, ladder
+from lossbench.report.figures.places import MOST_POINTS, named, shown
+from lossbench.report.figures.style import INK, LINE, WIDTH, Drawing, Look, Span, counted, heading, looks
 
 # Causes and phases are not losses, so they have their own shades: one hue from dark to light.
 CAUSES = {
@@ -28,6 +30,13 @@ CAUSES = {
     "bytes_loss": ("loss state", "#c3dcec"),
     "bytes_optimizer": ("optimizer state", "#d9d4c7"),
 }
+Plane = tuple[Span, Span]  # the axes of a Pareto front
+MOST_ROWS = 30  # of a ledger
+MOST_FRONT = 2  # losses that a title names
+AXES_SIZE = (300.0, 225.0)  # of the plane of a Pareto front, in points, roughly
+NEAR = 11.0  # points between a dot and its number without a line
+TURNS = (0.6, 2.5, -0.6, -2.5, 1.57, -1.57, 0.0, 3.14)
+AROUND = [np.array([r * math.cos(turn), r * math.sin(turn)]) for r in (10, 18, 27, 36) for turn in TURNS]
 PHASES = {
     "forward": ("forward", "#24405c"),
     "backward": ("backward", "#6a9bc3"),
@@ -36,8 +45,11 @@ PHASES = {
 
 
 def memory_bars(results: Results, experiment: str, _: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
-    """The memory ledger: what holds the bytes for each loss and width, and the peak that training added."""
-    frame = measured(results, experiment)
+    """The memory ledger: what holds the bytes for each loss, and the peak that training added."""
+    points = shown(results, experiment)
+    if not points:
+        return None
+    frame = pd.DataFrame([row for point in points[:MOST_POINTS] for row in results.main_at.get(point, {}).values()])
     if frame.empty or frame["bytes_model"].isna().all():
         return None
     frame = frame.assign(bytes_body=frame["bytes_model"] - frame["bytes_fc"]).fillna(dict.fromkeys(CAUSES, 0))
@@ -66,13 +78,14 @@ def memory_bars(results: Results, experiment: str, _: Mapping[str, Any] = EVERYW
         ledger.set_xlabel(f"parameters and their state, {unit}")
         peak.set_xlabel(f"peak of training, {peak_unit}")
         peak.set_xlim(0, max(peak.get_xlim()[1] * 1.05, 1e-9))
+        place = named(results, points[0]) if len(points) == 1 else experiment
         left_out = f" (the {len(frame)} largest of {whole})" if len(frame) < whole else ""
-        heading(canvas, f"{experiment}: memory by cause{left_out}")
+        heading(canvas, f"{place}: memory by cause{left_out}")
         canvas.legend(*ledger.get_legend_handles_labels(), loc="outside lower left", ncols=3)
 
     caption = (
-        "Left: bytes by cause, stacked from zero, with their sum. Right: the most memory that training added at any "
-        "time, activations and allocator included. Means over seeds; the bytes of parameters do not depend on the seed."
+        "Left: bytes by cause, and their sum. Right: the most memory that training added at any time, with activations "
+        "and allocator; mean over seeds."
     )
     return Drawing(f"memory-{experiment}", caption, WIDTH, 1.5 + ROW * rungs.length, draw)
 
@@ -90,16 +103,15 @@ def step_phases(results: Results, experiment: str, at: Mapping[str, Any] = EVERY
         rows = range(len(labels))
         ends = style.stacked(ax, frame, PHASES, rows)
         style.ended(ax, ends, [f"{step:.2f}" for step in frame["step"]], 1.1, rows)
-        style.listed(ax, list(shown(labels).values()))
+        style.listed(ax, list(style.shown(labels).values()))
         ax.set_xlabel("milliseconds per step")
-        place = series.where(frame["point"].iloc[0])
-        heading(canvas, f"{experiment}: time per step by phase, {place}, {counted(list(frame['rounds']), 'rounds')}")
+        place = named(results, frame["point"].iloc[0])
+        heading(canvas, f"{place}: time per step by phase, {counted(list(frame['rounds']), 'rounds')}")
         canvas.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
     caption = (
-        "Medians over interleaved rounds, in processes that run alone, stacked from zero. The number is the median of "
-        "the whole step; the medians of its phases need not add up to it. To compare losses use the paired ratios: "
-        "they cancel machine-speed drift, medians do not."
+        "Medians over interleaved rounds. The number is the median of the whole step; the medians of its phases need "
+        "not add up to it. Paired ratios compare losses better: they cancel machine-speed drift."
     )
     return Drawing(f"phases-{experiment}", caption, WIDTH, 1.35 + ROW * len(labels), draw)
 
@@ -112,49 +124,126 @@ def pareto(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE
     look = looks(results.labels)
     first = frame.iloc[0]
     known = frame["chance"].notna().all()
-    written = shown(list(frame["loss"]))
+    # Best first: the numbers of the key are those beside the dots.
+    frame = frame.sort_values("value", ascending=not headline.higher_is_better, kind="stable").reset_index(drop=True)
+    written = style.shown(list(frame["loss"]), 26)
+    wide = _limits(frame["ratio"], frame["ratio_low"], frame["ratio_high"], 1.0)
+    tall = _limits(frame["value"], frame["low"], frame["high"], float(frame["value"].median()))
 
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
         best = frame[frame["best"].astype(bool)].sort_values("ratio")
         # Steps: what some loss reaches within any time budget.
         ax.step(best["ratio"], best["value"], where="post", color=LINE, lw=1.2, ls=(0, (4, 2)), zorder=1)
+        ax.set(xlim=wide, ylim=tall)
+        style.percent(ax, headline)
+        plane = wide, ax.get_ylim()
         handles = []
-        for row in frame.to_dict("records"):
+        rows = frame.to_dict("records")
+        for number, row in enumerate(rows, 1):
             own = look[row["loss"]]
-            across = [[row["ratio"] - row["ratio_low"]], [row["ratio_high"] - row["ratio"]]]
-            up = [[row["value"] - row["low"]], [row["high"] - row["value"]]]
-            face = own.colour if row["best"] else "white"
-            ax.errorbar(
-                row["ratio"], row["value"], xerr=np.nan_to_num(across), yerr=np.nan_to_num(up), fmt=own.marker,
-                color=own.colour, mfc=face, mew=1.4, markersize=7.5, elinewidth=1.1, capsize=2, label=row["loss"],
-            )  # fmt: skip
-            chance = f"  ({_percent(row['chance'])})" if known else ""
-            handles.append(Line2D([], [], color=own.colour, marker=own.marker, ls="", mfc=face, mew=1.5, markersize=6,
-                                  label=written[row["loss"]] + chance))  # fmt: skip
+            _dot(ax, row, own, plane)
+            chance = f" ({_percent(row['chance'])})" if known else ""
+            handles.append(Line2D([], [], color=own.colour, marker=own.marker, ls="", mew=1.5, markersize=6,
+                                  mfc=own.colour if row["best"] else "white",
+                                  label=f"{number}  {written[row['loss']]}{chance}"))  # fmt: skip
+        _number(ax, rows, plane)
         handles.append(Line2D([], [], color=LINE, lw=1.2, ls=(0, (4, 2)), label="front of the means"))
         ax.set_xlabel(f"step time / step time of {style.short(results.info.baseline)}")
         ax.set_ylabel(f"test {words.column(headline)}")
         ax.grid()
-        style.percent(ax, headline)
-        n, rounds = counted(list(frame["n"])), counted(list(frame["rounds"]), "rounds")
-        heading(
-            canvas,
-            f"{experiment}: {headline.title} against step time, {series.where(first['point'])}, {n}, {rounds[4:]}",
-        )
+        heading(canvas, f"{named(results, first['point'])}: {_fronted(list(best['loss']), written)} on the front of "
+                        f"{headline.title} and step time")  # fmt: skip
         style.beside(ax, handles, "loss (P of being on the front)" if known else None)
 
+    n, rounds = counted(list(frame["n"])), counted(list(frame["rounds"]), "rounds")
     caption = (
-        f"Better is {'up' if headline.higher_is_better else 'down'} and to the left. Bars are 95 % intervals: vertical "
-        "over seeds, horizontal over processes with paired rounds. "
-        "Filled: on the Pareto front of the means (no other loss is both as good and as fast). "
+        f"Better is {'up' if headline.higher_is_better else 'down'} and to the left; {n[4:]}, {rounds[4:]}. Bars: 95 % "
+        "intervals. Filled: no other loss is both as good and as fast on average. "
         + (
-            "In brackets: share of resamples of seeds and rounds in which this holds; not a p-value."
+            "In brackets: the share of resamples in which this holds; not a p-value."
             if known
             else "With fewer than ten seeds or rounds, this probability is not estimated."
         )
     )
+    if any(_beyond(row, (wide, tall)) for row in frame.to_dict("records")):
+        caption += " An arrow marks a loss beyond the axes, with its values."
     return Drawing(f"pareto-{experiment}", caption, WIDTH, max(4.2, 0.75 + 0.19 * (len(frame) + 3)), draw)
+
+
+def _limits(values: pd.Series[float], low: pd.Series[float], high: pd.Series[float], anchor: float) -> Span:
+    """An axis on which a few far values do not squeeze the others."""
+    middle = values.to_numpy(float) - anchor
+    ends = style.span(low.fillna(values).to_numpy(float) - anchor, middle, high.fillna(values).to_numpy(float) - anchor)
+    return anchor + ends[0], anchor + ends[1]
+
+
+def _beyond(row: Mapping[str, Any], plane: Plane) -> bool:
+    (left, right), (low, high) = plane
+    return not (left <= row["ratio"] <= right and low <= row["value"] <= high)
+
+
+def _held(row: Mapping[str, Any], plane: Plane) -> tuple[float, float]:
+    """Where the dot of a loss is drawn: what is beyond an axis stands at its end."""
+    (left, right), (low, high) = plane
+    x, y = 0.02 * (right - left), 0.03 * (high - low)
+    return min(max(row["ratio"], left + x), right - x), min(max(row["value"], low + y), high - y)
+
+
+def _dot(ax: Axes, row: Mapping[str, Any], own: Look, plane: Plane) -> None:
+    """One loss with its bars; an arrow if it is beyond the axes."""
+    x, y = _held(row, plane)
+    if _beyond(row, plane):
+        turn = math.atan2(float(np.sign(row["value"] - y)), float(np.sign(row["ratio"] - x)))
+        ax.plot(x, y, color=own.colour, marker=(3, 0, math.degrees(turn) - 90), markersize=8, ls="", label=row["loss"])
+        return
+    for across, up in (
+        ([row["ratio_low"], row["ratio_high"]], [y, y]),
+        ([x, x], [row["low"], row["high"]]),
+    ):
+        ax.plot(across, up, color=own.colour, lw=1.1, alpha=0.6, zorder=2)  # nothing where an interval is unknown
+    ax.plot(x, y, own.marker, color=own.colour, mfc=own.colour if row["best"] else "white", mew=1.4, markersize=7,
+            label=row["loss"], zorder=3)  # fmt: skip
+
+
+def _number(ax: Axes, rows: Sequence[Mapping[str, Any]], plane: Plane) -> None:
+    """A number beside every dot, where it covers no dot and no other number; further away with a line.
+
+    A loss beyond the axes has its values too.
+    """
+    (left, right), (low, high) = plane
+    span = np.array(AXES_SIZE)
+    dots = [_held(row, plane) for row in rows]
+    homes = [span * ((x - left) / (right - left), (y - low) / (high - low)) for x, y in dots]
+    taken = list(homes)
+    line = {"arrowstyle": "-", "color": LINE, "lw": 0.6, "shrinkA": 0, "shrinkB": 3}
+    common: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 7.5, "color": INK, "zorder": 6}
+    common["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.7}
+    for number, (row, dot, home) in enumerate(zip(rows, dots, homes, strict=True), 1):
+        if _beyond(row, plane):
+            side = 1 if home[0] < span[0] / 2 else -1
+            ax.annotate(f"{number} ({row['value']:.1f}, {row['ratio']:.2f}×)", dot, xytext=(8 * side, 0),
+                        ha="left" if side > 0 else "right", in_layout=False, **common)  # fmt: skip
+            continue
+        place = next((home + way for way in AROUND if _free(home + way, taken, span)), home + AROUND[0])
+        taken.append(place)
+        far = float(np.hypot(*(place - home))) > NEAR
+        ax.annotate(str(number), dot, xytext=tuple(place - home), ha="center", arrowprops=line if far else None,
+                    in_layout=False, **common)  # fmt: skip
+
+
+def _free(place: NDArray[np.float64], taken: Sequence[NDArray[np.float64]], span: NDArray[np.float64]) -> bool:
+    """Whether a number fits there: inside the axes and away from all that is drawn."""
+    inside = bool((place > 5).all() and (place < span - 5).all())
+    return inside and all(abs(place[0] - x) > 10 or abs(place[1] - y) > 9 for x, y in taken)
+
+
+def _fronted(losses: Sequence[str], written: Mapping[str, str]) -> str:
+    """The losses of a front in a title."""
+    names = [written[loss] for loss in losses]
+    if len(names) > MOST_FRONT:
+        return f"{len(names)} losses are"
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _percent(share: float) -> str:

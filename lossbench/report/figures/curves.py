@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,49 +15,56 @@ from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import EVERYWHERE
 from lossbench.core.geometry import simplex_angle
+from lossbench.core.point import Point
 from lossbench.report.figures import style
-from lossbench.report.figures.style import WIDTH, Drawing, Look, counted, heading, legend, looks
+from lossbench.report.figures.places import MOST_POINTS, named, shown
+from lossbench.report.figures.style import WIDTH, Drawing, Look, counted, heading, looks
 
 MOST_CLASSES = 30  # along an axis; more are drawn as a distribution
 
 
-def learning_curves(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
-    """Training loss and, where it was evaluated on the way, test accuracy against the step, with bands over seeds."""
-    frame = series.curves(results, experiment, at)
+def learning_curves(results: Results, experiment: str, _: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
+    """Training loss and, where it was evaluated on the way, test accuracy against the step, with bands over seeds.
+
+    One column of panels per dataset of the first table.
+    """
+    points = shown(results, experiment)
+    frames = {point: series.curves(results, experiment, point) for point in points[:MOST_POINTS]}
+    frame = pd.concat([*frames.values(), pd.DataFrame(columns=series.CURVE_COLUMNS)])
     parts = [name for name in ("loss", "accuracy") if frame[frame["series"] == name]["step"].nunique() > 1]
     if not parts:
         return None
-    look = looks(results.labels)
-    labels, left_out = _chosen(results, experiment, frame)
-    first = frame.iloc[0]
-    axis = {"loss": "training loss (log scale)", "accuracy": "test accuracy, %"}
+    labels, left_out = _chosen(results, list(frames), list(frame["loss"]))
+    key = style.keys(looks(results.labels), labels, markers=False)
+    axis = {"loss": "training loss (log)", "accuracy": "test accuracy, %"}
 
     def draw(canvas: Canvas) -> None:
-        axes = style.panels(canvas, len(parts), 1, sharex=True)
-        for ax, part in zip(axes, parts, strict=True):
-            for label in labels:
-                mine = frame[(frame["series"] == part) & (frame["loss"] == label)].sort_values("step")
-                _band(ax, mine, look[label], label, positive=part == "loss")
+        look = looks(results.labels)
+        axes = canvas.subplots(len(parts), len(frames), sharex="col", squeeze=False)
+        for column, (point, mine) in enumerate(frames.items()):
+            for ax, part in zip(axes[:, column], parts, strict=True):
+                found = mine[mine["series"] == part]
+                for label in labels:
+                    _band(ax, found[found["loss"] == label].sort_values("step"), look[label], label, part == "loss")
+                ax.grid(axis="y")
+                if part == "loss" and len(found) and (found["mean"] > 0).all():
+                    _log(ax)
+            axes[-1, column].set_xlabel("optimizer step")
+            if len(frames) > 1:
+                axes[0, column].set_title(style.short(named(results, point), 28), fontsize=8.5)
+        for ax, part in zip(axes[:, 0], parts, strict=True):
             ax.set_ylabel(axis[part])
-            ax.grid(axis="y")
-            if part == "loss" and (frame[frame["series"] == "loss"]["mean"] > 0).all():
-                ax.set_yscale("log")
-                ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
-                ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-                ax.yaxis.set_minor_locator(NullLocator())
-        axes[-1].set_xlabel("optimizer step")
-        heading(
-            canvas,
-            f"{experiment}: learning curves, {series.where(first['point'])}, {counted(list(frame['n']))}{left_out}",
-        )
-        legend(axes[0], look, labels, markers=False)
+        place = named(results, points[0]) if len(frames) == 1 else experiment
+        heading(canvas, f"{place}: learning curves, {counted(list(frame['n']))}{left_out}")
+        canvas.legend(handles=key.handles, loc="outside lower center", ncols=key.columns)
 
     caption = (
-        "Means over seeds with 95 % t intervals as bands. A training loss can be compared with itself over time, not "
-        "with that of another loss, whose scale and margin differ."
+        "Means over seeds with 95 % intervals as bands. The training loss of one loss cannot be compared with that of "
+        "another: their scales differ."
         + (" Test accuracy is never used to choose a step." if "accuracy" in parts else "")
+        + (f" {len(frames)} of {len(points)} datasets." if len(frames) < len(points) else "")
     )
-    return Drawing(f"learning-{experiment}", caption, WIDTH, 0.8 + 2.4 * len(parts), draw)
+    return Drawing(f"learning-{experiment}", caption, WIDTH, 0.9 + 0.19 * key.rows + 2.0 * len(parts), draw)
 
 
 def angles_by_class(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> Drawing | None:
@@ -66,12 +73,13 @@ def angles_by_class(results: Results, experiment: str, at: Mapping[str, Any] = E
     if frame.empty:
         return None
     splits = [split for split in ("train", "test") if (frame["split"] == split).any()]
-    look = looks(results.labels)
-    labels, left_out = _chosen(results, experiment, frame)
     first = frame.iloc[0]
+    labels, left_out = _chosen(results, [first["point"]], list(frame["loss"]))
     many = frame["class"].nunique() > MOST_CLASSES
+    key = style.keys(looks(results.labels), labels, markers=not many)
 
     def draw(canvas: Canvas) -> None:
+        look = looks(results.labels)
         axes = style.panels(canvas, len(splits), len(splits), sharey=True)
         for ax, split in zip(axes, splits, strict=True):
             for label in labels:
@@ -86,36 +94,39 @@ def angles_by_class(results: Results, experiment: str, at: Mapping[str, Any] = E
             ax.grid(axis="y")
             if not many:
                 ax.set_xticks(sorted(int(number) for number in frame["class"].unique()))
-        axes[0].set_ylabel("mean angle to the class weight, degrees")
+        axes[0].set_ylabel("mean angle to the class weight, °")
         axes[0].set_ylim(bottom=0)
-        said = f"{series.where(first['point'])}, {counted(list(frame['n']))}{left_out}"
-        heading(canvas, f"{experiment}: mean angle by class, {said}")
-        legend(axes[-1], look, labels, markers=not many)
+        heading(canvas, f"{named(results, first['point'])}: mean angle by class, {counted(list(frame['n']))}{left_out}")
+        canvas.legend(handles=key.handles, loc="outside lower center", ncols=key.columns)
 
     apart = simplex_angle(int(first["classes"]))
     caption = (
-        "Mean angle between the features of a class and its weight, mean over seeds"
+        "Mean angle between the features of a class and its weight"
         + ("; classes are sorted by angle" if many else "")
         + f". Smaller is more compact. The weights of {first['classes']} classes are at most {apart:.1f}° apart if all "
         "angles between them are equal."
     )
-    return Drawing(f"angles-{experiment}", caption, WIDTH, 3.4, draw)
+    return Drawing(f"angles-{experiment}", caption, WIDTH, 3.1 + 0.19 * key.rows, draw)
 
 
-def measured(results: Results, experiment: str) -> pd.DataFrame:
-    """The rows of the main table of an experiment that have a finished seed."""
-    frame = results.main
-    return frame[(frame["experiment"] == experiment) & (frame["n"] > 0)] if len(frame) else frame
+def _chosen(results: Results, points: Sequence[Point], present: Sequence[str]) -> tuple[list[str], str]:
+    """The losses that are drawn: where there are too many, those of the best mean over the points."""
+    found: dict[str, list[float]] = {}
+    for point in points:
+        for loss, row in results.main_at.get(point, {}).items():
+            found.setdefault(loss, []).append(results.headline.sign * row["value"])
+    worth = {loss: float(np.mean(values)) for loss, values in found.items()}
+    return style.chosen(series.order(results, present), worth)
 
 
-def _chosen(results: Results, experiment: str, frame: pd.DataFrame) -> tuple[list[str], str]:
-    """The losses of a frame that are drawn: where there are too many, those of the best mean."""
-    scored = frame if "value" in frame else measured(results, experiment)
-    worth = (results.headline.sign * scored.groupby("loss")["value"].mean()).to_dict()
-    return style.chosen(series.order(results, frame["loss"]), worth)
-
-
-def _band(ax: Axes, mine: pd.DataFrame, look: Look, label: str, *, positive: bool) -> None:
+def _band(ax: Axes, mine: pd.DataFrame, look: Look, label: str, positive: bool) -> None:
     ax.plot(mine["step"], mine["mean"], color=look.colour, ls=look.dash, lw=1.5, label=label)
     low = mine["low"].clip(lower=mine["mean"].min() / 10) if positive else mine["low"]  # a log axis has no zero
     ax.fill_between(mine["step"], low.astype(float), mine["high"].astype(float), color=look.colour, alpha=0.14, lw=0)
+
+
+def _log(ax: Axes) -> None:
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_locator(NullLocator())

@@ -1,9 +1,10 @@
-"""Forests: one row per difference or ratio with its interval, beside the value that means no difference."""
+"""Forests: one row per difference or ratio with its interval and verdict, best first, one axis per panel."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -12,36 +13,26 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure as Canvas
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lossbench.analysis import series
+from lossbench.analysis.answer import Column
 from lossbench.analysis.results import Results
-from lossbench.core.point import varied
+from lossbench.analysis.verdicts import AT_CHANCE, NOT_TESTABLE, ONE_SEED, UNDERTRAINED
 from lossbench.report import words
-from lossbench.report.figures import style
-from lossbench.report.figures.style import (
-    BAND,
-    GRID,
-    INK,
-    LINE,
-    SOFT,
-    WIDTH,
-    Drawing,
-    Look,
-    counted,
-    looks,
-    short,
-    signed,
-)
+from lossbench.report.figures import marks, style
+from lossbench.report.figures.places import named
+from lossbench.report.figures.style import BAND, GRID, INK, LINE, SOFT, WIDTH, Drawing, Look, counted, looks, short
 
-MOST_ROWS = 40  # per panel
-MOST_TOTAL = 80  # per figure: a page and a half
-LEAST_ROWS = 3  # per panel, however many panels there are
-ROW = 0.235  # inches
+MOST_TOTAL = 80  # rows per figure: a page
+MOST_STACKED = 4.5  # inches of panels below each other; with more, two stand side by side
+LEAST_ROWS = 6  # per panel, however many panels there are
+ROW = 0.225  # inches
 MOST_IN_ROW = 48  # letters of a row's name: the loss, and the point where several points share a panel
+MOST_SIDE_BY_SIDE = 22  # of them where panels stand side by side
 SHORTEST_LOSS = 16  # of them at least for the loss
 MOST_IN_HEADING = 200  # letters of a point above its rows
 MOST_OF_POINT = 24  # of them for a dataset, C or M each
@@ -49,15 +40,17 @@ MOST_OF_POINT = 24  # of them for a dataset, C or M each
 
 @dataclass(frozen=True)
 class Panel:
-    """The rows of one experiment that fit, and how many there are in all."""
+    """The rows of a panel that fit, best first within a point, and how many there are in all."""
 
     title: str
+    note: str
     rows: pd.DataFrame
     of: int
+    letters: int = MOST_IN_ROW
 
     @cached_property
     def ladder(self) -> Ladder:
-        return ladder(self.rows)
+        return ladder(self.rows, self.letters)
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class Scale:
     """The value that means no difference, the band around it, how a row is written, and whether the axis is log."""
 
     none: float
-    band: float | None
+    band: float
     write: Callable[[Mapping[str, Any]], str]
     log: bool = False
 
@@ -77,141 +70,255 @@ class Scale:
 
 
 def difference_forest(results: Results) -> Drawing | None:
-    """The paired difference of every loss from the baseline with its interval, one panel per experiment."""
-    headline = results.headline
-    frame = _compared(results, headline.name)
-    if frame.empty:
+    """The difference of every loss from the baseline with its interval and verdict, one panel per dataset."""
+    columns = [column for column in results.answer.columns if any(_known(row) for row in column.rows.values())]
+    if not columns:
         return None
-    baseline, band = results.info.baseline, results.info.margin
-    caption = (
-        f"Paired differences from {baseline} with 95 % t intervals over seeds. "
-        + (
-            f"The band is {words.within(band, headline.unit)}, the differences that count as equivalent. "
-            if band
-            else ""
-        )
-        + "A filled dot is significantly different after Holm's adjustment over its experiment, an open one is not. "
-        "An arrow marks an interval that extends past the axis."
+    headline, baseline, band = results.headline, results.info.baseline, results.margin(results.headline.name)
+    total = sum(len(column.rows) for column in columns)
+    beside = len(columns) > 1 and _height([len(column.rows) for column in columns]) > MOST_STACKED
+    each = MOST_TOTAL if total <= MOST_TOTAL else max(LEAST_ROWS, MOST_TOTAL // len(columns))
+    shown = columns[: max(1, MOST_TOTAL // each)] if total > MOST_TOTAL else columns
+    panels = [_of_column(column, results, each, beside=beside) for column in shown]
+    write = partial(_difference, digits=words.digits_of(headline.unit), interval=not beside)
+    better = "right" if headline.higher_is_better else "left"
+    unit = f", {headline.unit}" if headline.unit else ""
+    axis = f"{headline.title} minus {short(baseline)}{unit}" + ("" if beside else f" ({better} is better)")
+    caption = "Differences with 95 % simultaneous intervals over new seeds and new test examples."
+    if len(shown) < len(columns):
+        caption += f" {len(shown)} of {len(columns)} panels are drawn; the table has all."
+    return _forest(
+        results,
+        panels,
+        "differences",
+        finding(columns, baseline),
+        caption,
+        axis,
+        Scale(0.0, band, write),
+        beside=beside,
     )
-    axis = ", ".join(part for part in (f"{headline.title} minus {short(baseline)}", headline.unit) if part)
-    write = partial(_difference, digits=words.digits_of(headline.unit))
-    return _forest(results, _panels(frame, "seeds"), "differences", caption, axis, Scale(0.0, band, write))
 
 
 def step_time_forest(results: Results) -> Drawing | None:
-    """The step time of every loss as a ratio to the baseline's, paired by round, one panel per timed experiment."""
-    frame = _compared(results, "step_seconds")
+    """The step time of every loss as a ratio to the baseline's, one panel per timed experiment."""
+    frame = results.comparisons
+    frame = frame[(frame["metric"] == "step_seconds") & frame["low"].notna()].copy()
     if frame.empty:
         return None
     for name in ("delta", "low", "high"):
         frame[name] = 1 + frame[name] / 100
-    caption = (
-        f"Time of a training step as a ratio to that of {results.info.baseline}, paired by round, with 95 % intervals "
-        "over processes that run alone; log scale. A filled dot is significantly different after "
-        "Holm's adjustment over its experiment."
+    baseline = results.info.baseline
+    least, most = (f"{ratio:.2f}" for ratio in (frame["delta"].min(), frame["delta"].max()))
+    title = f"A training step takes {least if least == most else f'{least}–{most}'} times as long as with {baseline}"
+    caption = "Ratios of step times with 95 % simultaneous intervals over processes; better is faster."
+    axis = f"step time / step time of {short(baseline)} (log scale, left is better)"
+    groups = [(str(name), group) for name, group in frame.groupby("experiment", sort=False)]
+    each = max(LEAST_ROWS, MOST_TOTAL // len(groups))
+    panels = [_of_experiment(results, name, group, each) for name, group in groups[: MOST_TOTAL // LEAST_ROWS]]
+    if len(panels) < len(groups):
+        caption += f" {len(panels)} of {len(groups)} panels are drawn; the table has all."
+    scale = Scale(1.0, 0.0, _ratio, log=True)
+    return _forest(results, panels, "step-time", title, caption, axis, scale, unit="process")
+
+
+def finding(columns: Sequence[Column], baseline: str) -> str:
+    """What the panels show, in one sentence."""
+    name = short(baseline)
+    compared = [(loss, column, row) for column in columns for loss, row in column.rows.items() if _known(row)]
+    losses = dict.fromkeys(loss for loss, *_ in compared)
+    by_verdict = {
+        word: Counter(loss for loss, _, row in compared if row["verdict"] == word) for word in (*marks.MARKS,)
+    }
+    if not any(by_verdict[word] for word in marks.MARKS if word != NOT_TESTABLE):
+        return f"No comparison with {name} can be tested"
+    what = "datasets" if len({column.point["dataset"] for column in columns}) == len(columns) else "panels"
+    anywhere = f"on {columns[0].name}" if len(columns) == 1 else f"on any of {len(columns)} {what}"
+    better = by_verdict["better"]
+    if better:
+        most = max(better.values())
+        best = [loss for loss, count in better.items() if count == most]
+        rows = [(column, row) for loss, column, row in compared if loss in best and row["verdict"] == "better"]
+        if len(best) > 2:
+            where = f"on {columns[0].name}" if len(columns) == 1 else f"on at least one of {len(columns)} {what}"
+            return f"{len(better)} of {len(losses)} losses are better than {name} {where}"
+        where = f"on {most} of {len(columns)} {what}"
+        if len(columns) == 1 or len({column.name for column, _ in rows}) == most == 1:
+            where = f"on {rows[0][0].name}"
+        fragile = " (one seed decides)" if all(ONE_SEED in row["flags"] for _, row in rows) else ""
+        more = f"; {len(better) - len(best)} more on fewer" if len(better) > len(best) else ""
+        who = " and ".join(map(short, best))
+        return f"{who} {'is' if len(best) == 1 else 'are'} better than {name} {where}{fragile}{more}"
+    if not by_verdict["worse"] and not by_verdict["equivalent"]:
+        return f"No loss differs clearly from {name} {anywhere}"
+    if len(columns) == 1:
+        rest = ", ".join(f"{len(by_verdict[word])} {word}" for word in marks.MARKS if by_verdict[word])
+        return f"No loss is better than {name} {anywhere}: {rest}"
+    worse = len(by_verdict["worse"])
+    return f"No loss is better than {name} {anywhere}" + (
+        f"; {worse} of {len(losses)} are worse on some" if worse else ""
     )
-    axis = f"step time / step time of {short(results.info.baseline)} (log scale)"
-    return _forest(results, _panels(frame, "processes"), "step-time", caption, axis, Scale(1.0, None, _ratio, log=True))
 
 
-def _compared(results: Results, metric: str) -> pd.DataFrame:
-    frame = results.comparisons
-    return frame[(frame["metric"] == metric) & frame["low"].notna()].copy()
+def _known(row: Mapping[str, Any]) -> bool:
+    return math.isfinite(row["low"])
 
 
-def _difference(row: Mapping[str, Any], digits: int) -> str:
-    return f"{signed(row['delta'], digits)} [{signed(row['low'], digits)}, {signed(row['high'], digits)}]"
+def _difference(row: Mapping[str, Any], digits: int, *, interval: bool) -> str:
+    delta, low, high = (style.signed(row[name], digits) for name in ("delta", "low", "high"))
+    return f"{delta} [{low}, {high}]" if interval and _known(row) else delta
 
 
 def _ratio(row: Mapping[str, Any]) -> str:
     return f"{row['delta']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
 
 
-def _forest(results: Results, panels: list[Panel], name: str, caption: str, axis: str, scale: Scale) -> Drawing:
+def _word(row: Mapping[str, Any]) -> str:
+    """The verdict of a row, and the flag that qualifies it."""
+    if row["verdict"] == NOT_TESTABLE and AT_CHANCE in row["flags"]:
+        return AT_CHANCE
+    return f"{row['verdict']}{'*' if ONE_SEED in row['flags'] else ''}"
+
+
+def _of_column(column: Column, results: Results, most: int, *, beside: bool) -> Panel:
+    """The panel of a dataset."""
+    rows = pd.DataFrame([row for row in column.rows.values() if math.isfinite(row["delta"])])
+    value = f"{column.baseline['value']:.{words.digits_of(results.headline.unit)}f}"
+    unit = "%" if results.headline.is_score else results.headline.unit
+    parts = [f"{short(results.info.baseline)} {value} {unit}".rstrip(), counted(list(rows["n"]))]
+    parts += [UNDERTRAINED] if any(UNDERTRAINED in flags for flags in rows["flags"]) else []
+    kept = _kept(rows, most, results.headline.sign)
+    letters = MOST_SIDE_BY_SIDE if beside else MOST_IN_ROW
+    return Panel(short(column.name), ", ".join(parts), kept, len(rows), letters)
+
+
+def _of_experiment(results: Results, name: str, group: pd.DataFrame, most: int) -> Panel:
+    """The panel of a timed experiment."""
+    points = list(dict.fromkeys(group["point"]))
+    title = named(results, points[0]) if len(points) == 1 else name
+    return Panel(short(title), counted(list(group["n"]), "processes"), _kept(group, most, -1), len(group))
+
+
+def _kept(rows: pd.DataFrame, most: int, sign: int) -> pd.DataFrame:
+    """The rows sorted by effect within each point, best first; of too many the best and the worst."""
+    ranked = rows.assign(effect=-sign * rows["delta"])
+    if len(ranked) > most:
+        order = ranked.sort_values("effect", kind="stable").index
+        ranked = ranked.loc[[*order[: (most + 1) // 2], *order[len(order) - most // 2 :]]]
+    places = {point: place for place, point in enumerate(dict.fromkeys(rows["point"]))}
+    ranked = ranked.assign(place=[places[point] for point in ranked["point"]])
+    return ranked.sort_values(["place", "effect"], kind="stable").drop(columns=["effect", "place"])
+
+
+def _forest(
+    results: Results,
+    panels: Sequence[Panel],
+    name: str,
+    title: str,
+    caption: str,
+    axis: str,
+    scale: Scale,
+    *,
+    beside: bool = False,
+    unit: str = "seed",
+) -> Drawing:
     look = looks(results.labels)
+    columns = 2 if beside else 1
+    lines = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+    lengths = [max(panel.ladder.length for panel in line) for line in lines]
+    rows = pd.concat([panel.rows for panel in panels])
 
     def draw(canvas: Canvas) -> None:
-        heights = [panel.ladder.length + 0.4 for panel in panels]
-        axes = style.panels(canvas, len(panels), 1, height_ratios=heights)
-        widest = 0.075 * max(len(name) for panel in panels for name in panel.ladder.names)  # inches, roughly
-        limits = _limits(pd.concat([panel.rows for panel in panels]), scale)  # one scale: panels can be compared
-        for ax, panel in zip(axes, panels, strict=True):
-            _rows(ax, panel, look, scale, limits)
-            ax.set_title(textwrap.fill(panel.title, int(13 * (WIDTH - 0.1 - widest))))
-            ax.tick_params(axis="x", labelbottom=ax is axes[-1])
-        axes[-1].set_xlabel(axis)
-        dot: dict[str, Any] = {"color": SOFT, "marker": "o", "markersize": 5.5, "lw": 1.6}
-        key: list[Artist] = [
-            Line2D([], [], **dot, label="different"),
-            Line2D([], [], **dot, mfc="white", mew=1.4, label="not significantly different"),
-        ]
+        axes = style.panels(canvas, len(panels), columns, height_ratios=[length + 0.4 for length in lengths])
+        for place, (ax, panel) in enumerate(zip(axes, panels, strict=True)):
+            _rows(ax, panel, look, scale, lengths[place // columns], ticks=7 // columns)
+            if place + columns >= len(panels):
+                ax.set_xlabel(axis, fontsize=8)
+        style.heading(canvas, title)
+        handles: list[Artist] = [*marks.key(set(rows["verdict"]))]
         if scale.band:
-            key.append(Patch(facecolor=BAND, alpha=0.2, label=f"±{scale.band:g}: counts as equivalent"))
-        canvas.legend(handles=key, loc="outside lower center", ncols=len(key))
+            handles.append(Patch(facecolor=BAND, alpha=0.2, label=f"margin of equivalence, ±{scale.band:g}"))
+        canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.4)
 
-    left_out = sum(panel.of for panel in panels) > sum(len(panel.rows) for panel in panels)
-    whole = caption + (" Long lists show only the rows that differ most; the tables list all." if left_out else "")
-    height = 1.1 + sum(ROW * panel.ladder.length + 0.4 for panel in panels)
-    return Drawing(name, whole, WIDTH, height, draw)
+    notes = [caption]
+    if any(_cut(panel, scale) for panel in panels):
+        notes.append("An arrow marks what lies beyond the axis.")
+    if any(ONE_SEED in flags for flags in rows["flags"]):
+        notes.append(f"*: one {unit} decides the verdict.")
+    if any(panel.of > len(panel.rows) for panel in panels):
+        notes.append("Of many rows the best and the worst are drawn; the table has all.")
+    return Drawing(name, " ".join(notes), WIDTH, 0.8 + 0.16 * len(style.wrapped(title)) + _height(lengths), draw)
 
 
-def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, limits: tuple[float, float]) -> None:
-    if scale.log:
-        ax.set_xscale("log")
+def _height(lengths: Sequence[int]) -> float:
+    """Of panels with so many rows below each other, in inches."""
+    return sum(ROW * length + 0.62 for length in lengths)
+
+
+def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, length: int, ticks: int) -> None:
+    """The bars, marks and numbers of one panel."""
+    left, right = limits = _limits(panel.rows, scale)
+    ends = [float(scale.distance(end)) for end in limits]
+    inside = [scale.at(ends[0] + 0.05 * (ends[1] - ends[0])), scale.at(ends[1] - 0.05 * (ends[1] - ends[0]))]
+    texts = _aligned([scale.write(row) for row in panel.rows.to_dict("records")])
+    ax.axvline(scale.none, color=LINE, lw=1.2, zorder=1)
     if scale.band:
         ax.axvspan(scale.none - scale.band, scale.none + scale.band, color=BAND, alpha=0.2, lw=0, zorder=0)
-    ax.axvline(scale.none, color=LINE, lw=1.2, zorder=1)
-    for place, row in zip(panel.ladder.places, panel.rows.to_dict("records"), strict=True):
-        colour = look[row["loss"]].colour
-        different = str(row["verdict"]).startswith("different")
-        low, high = max(row["low"], limits[0]), min(row["high"], limits[1])
-        ax.plot([low, high], [place, place], color=colour, lw=1.8, solid_capstyle="butt", label=row["loss"])
-        for end, cut, arrow in ((low, row["low"] < low, "<"), (high, row["high"] > high, ">")):
-            ax.plot(end, place, arrow if cut else "|", color=colour, markersize=5, mew=1.4, clip_on=False)
-        ax.plot(row["delta"], place, "o", color=colour, mfc=colour if different else "white", markersize=5.8, mew=1.5,
-                label=row["loss"])  # fmt: skip
-        ax.text(1.015, place, scale.write(row), transform=ax.get_yaxis_transform(), va="center", fontsize=7.5,
-                color=INK if different else SOFT)  # fmt: skip
-    panel.ladder.draw(ax, panel.rows, room=0.6)
+    bars, inks, arrows = [], [], []
+    for place, row, text in zip(panel.ladder.places, panel.rows.to_dict("records"), texts, strict=True):
+        mark = marks.drawn(row["verdict"], look[row["loss"]].colour)
+        low, high = (row[end] if _known(row) else row["delta"] for end in ("low", "high"))
+        if low <= right and high >= left:
+            bars.append([(max(low, left), place), (min(high, right), place)])
+            inks.append(mark["color"])
+        arrows += [(end, place, sign, mark["color"]) for end, cut, sign in
+                   ((left, low < left, "<"), (right, high > right, ">")) if cut]  # fmt: skip
+        at = inside[0] if row["delta"] < left else inside[1] if row["delta"] > right else row["delta"]
+        ax.plot(at, place, **mark, ls="", label=row["loss"], zorder=4)
+        strong = row["verdict"] in marks.DECIDED
+        ax.text(1.03, place, f"{text}  {_word(row)}", transform=ax.get_yaxis_transform(), va="center_baseline",
+                fontsize=7.5, color=INK if strong else SOFT)  # fmt: skip
+    ax.add_collection(LineCollection(bars, colors=inks, linewidths=1.8, zorder=2), autolim=False)
+    for end, place, sign, ink in arrows:
+        ax.plot(end, place, sign, color=ink, markersize=5, clip_on=False, zorder=5, label="beyond the axis")
+    panel.ladder.draw(ax, panel.rows, room=0.6, length=length)
     ax.set_xlim(*limits)
+    ax.set_title(panel.title, pad=15)
+    ax.annotate(panel.note, (0, 1), xytext=(0, 4), xycoords="axes fraction", textcoords="offset points", fontsize=7.5,
+                color=SOFT)  # fmt: skip
+    ax.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
     if scale.log:
-        ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.minorticks_off()
+    ax.tick_params(axis="x", labelsize=7.5)
+
+
+def _aligned(texts: Sequence[str]) -> list[str]:
+    """Texts of equal width: a figure space is as wide as a digit."""
+    widest = max(map(len, texts))
+    return ["\u2007" * (widest - len(text)) + text for text in texts]
+
+
+def _ends(rows: pd.DataFrame, scale: Scale) -> tuple[Any, Any, Any]:
+    """The lower end, the middle and the upper end of every row as distances; without an interval all are the middle."""
+    middle = scale.distance(rows["delta"].to_numpy(float))
+    low, high = (scale.distance(rows[name].to_numpy(float)) for name in ("low", "high"))
+    return np.where(np.isnan(low), middle, low), middle, np.where(np.isnan(high), middle, high)
 
 
 def _limits(rows: pd.DataFrame, scale: Scale) -> tuple[float, float]:
-    """All dots and the band are on the axis; an interval far longer than the others is cut and gets an arrow."""
-    low, middle, high = (scale.distance(rows[name].to_numpy(float)) for name in ("low", "delta", "high"))
-    band = scale.band or 0
-    reach = np.maximum(-low, high)
-    most = max(3 * float(np.quantile(reach, 0.6)), 1.25 * float(np.abs(middle).max()), 1.3 * band, 1e-3)
-    left, right = min(0.0, -band, max(float(low.min()), -most)), max(0.0, band, min(float(high.max()), most))
-    room = 0.05 * (right - left)
-    return scale.at(left - room), scale.at(right + room)
+    """The axis of a panel: a row that is far from the others does not squeeze them, but is cut and gets an arrow."""
+    low, middle, high = _ends(rows, scale)
+    known = rows["verdict"].to_numpy() != NOT_TESTABLE
+    kept = known if known.any() else ~known
+    left, right = style.span(low[kept], middle[kept], high[kept], scale.band)
+    return scale.at(left), scale.at(right)
 
 
-def _panels(frame: pd.DataFrame, what: str) -> list[Panel]:
-    """One panel per experiment; of too many rows those that differ most are kept, in their order."""
-    groups = [(str(name), group) for name, group in frame.groupby("experiment", sort=False)]
-    each = MOST_ROWS if len(frame) <= MOST_TOTAL else max(LEAST_ROWS, MOST_TOTAL // len(groups))
-    each = max(each, MOST_ROWS) if len(groups) == 1 else each
-    if len(groups) * min(each, LEAST_ROWS) > MOST_TOTAL:
-        widest = sorted(groups, key=lambda pair: -float(pair[1]["delta"].abs().max()))[: MOST_TOTAL // LEAST_ROWS]
-        groups = [pair for pair in groups if any(pair is kept for kept in widest)]
-    panels = []
-    for name, group in groups:
-        rows = group
-        if len(group) > each:
-            rows = group.loc[group["delta"].abs().nlargest(each).index.sort_values()]
-        point = group["point"].iloc[0]
-        differing = ("experiment", *varied(group["point"]))
-        shared = [short(part) for part in series.told(point, [axis for axis in point if axis not in differing])]
-        shared = [part for part in shared if part != name]  # not `mnist: mnist`
-        note = f"the {len(rows)} of {len(group)} that differ most" if len(rows) < len(group) else ""
-        said = ", ".join(part for part in (*shared, counted(list(group["n"]), what), note) if part)
-        panels.append(Panel(f"{name}: {said}", rows, len(group)))
-    return panels
+def _cut(panel: Panel, scale: Scale) -> bool:
+    """Whether some row extends beyond the axis."""
+    low, _, high = _ends(panel.rows, scale)
+    left, right = (scale.distance(end) for end in _limits(panel.rows, scale))
+    return bool((low < left).any() or (high > right).any())
 
 
 @dataclass(frozen=True)
@@ -226,8 +333,8 @@ class Ladder:
     def length(self) -> int:
         return len(self.names) + len(self.headings)
 
-    def draw(self, ax: Axes, group: pd.DataFrame, room: float) -> None:
-        """The names of the rows, and a hairline between rows of different points."""
+    def draw(self, ax: Axes, group: pd.DataFrame, room: float, length: int | None = None) -> None:
+        """The names of the rows, and a hairline between rows of different points; `length` adds room at the end."""
         points = list(group["point"])
         for index in range(1, len(points)):
             if points[index] != points[index - 1]:
@@ -237,16 +344,17 @@ class Ladder:
             ax.text(0.01, place, text, transform=ax.get_yaxis_transform(), va="center", fontsize=7.5, color=INK,
                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85})  # fmt: skip
         style.listed(ax, self.names, room, self.places)
+        ax.set_ylim((length or self.length) - 1 + room, -room)
 
 
-def ladder(group: pd.DataFrame) -> Ladder:
+def ladder(group: pd.DataFrame, letters: int = MOST_IN_ROW) -> Ladder:
     """The rows of a panel: the loss, and the point as far as points differ within the panel."""
     points, labels = list(group["point"]), list(group["loss"])
     parts = [[short(part, MOST_OF_POINT) for part in each] for each in series.parts(points)]
     texts = ["".join(f", {part}" for part in each) for each in parts]
     longest = max(map(len, texts))
-    losses = style.shown(labels, max(SHORTEST_LOSS, MOST_IN_ROW - longest))
-    if longest <= MOST_IN_ROW - SHORTEST_LOSS:
+    losses = style.shown(labels, max(SHORTEST_LOSS, letters - longest))
+    if longest <= letters - SHORTEST_LOSS:
         named = [losses[label] + text for label, text in zip(labels, texts, strict=True)]
         return Ladder(named, list(range(len(points))), [])
     losses = style.shown(labels)

@@ -14,6 +14,7 @@ from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import EVERYWHERE
 from lossbench.report.figures import style
+from lossbench.report.figures.places import named
 from lossbench.report.figures.style import GRID, INK, PALETTE, WIDTH, Drawing, heading
 
 MOST_PANELS = 12
@@ -37,13 +38,11 @@ def feature_scatter(results: Results, experiment: str, at: Mapping[str, Any] = E
         seed = f"seed {seeds[0]}" if len(seeds) == 1 else "the first seed of each"
         left_out = f" ({len(shown)} of {len(found)} losses)" if len(shown) < len(found) else ""
         examples = max(len(plane.features) for plane in shown)
-        place = series.where(shown[0].point)
-        heading(canvas, f"{experiment}: test features, {place}, {seed}, {examples} examples{left_out}")
+        heading(canvas, f"{named(results, shown[0].point)}: test features, {seed}, {examples} examples{left_out}")
 
     caption = (
-        "Each dot is the feature of one test example, coloured by its class; a ray is the direction of that class's "
-        "weight. Colours denote classes, not losses. Each panel has its own scale: lengths can be compared "
-        "within a panel, directions between panels. One seed: an illustration, not evidence."
+        "Each dot is the feature of one test example, coloured by its class, not by its loss; a ray is the direction "
+        "of that class's weight. Each panel has its own scale. One seed: an illustration, not evidence."
     )
     height = 0.6 + math.ceil(len(shown) / columns) * (WIDTH / columns + 0.1)
     return Drawing(f"features-{experiment}", caption, WIDTH, height, draw)

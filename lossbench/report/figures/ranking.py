@@ -17,11 +17,16 @@ from lossbench.analysis.series import EVERYWHERE
 from lossbench.core.point import SHORT, varied
 from lossbench.report import words
 from lossbench.report.figures import style
-from lossbench.report.figures.style import INK, LINE, WIDTH, Drawing, Look, counted, heading, looks, signed
+from lossbench.report.figures.marks import DECIDED, MARKS
+from lossbench.report.figures.places import named
+from lossbench.report.figures.style import INK, LINE, SOFT, WIDTH, Drawing, Look, counted, heading, looks, signed
 
 # Orange for less, blue for more: distinguishable with every kind of colour vision.
 DIVERGING = LinearSegmentedColormap.from_list("difference", ["#B35806", "#F1A340", "#F7F7F7", "#67A9CF", "#2166AC"])
-MOST_PAIRED = 24  # losses of a heatmap
+MOST_PAIRED = 16  # losses of a heatmap
+FAINT = 0.35  # opacity of a cell without a difference
+MOST_NAMED = 8  # of them with their names above the columns; with more, columns have numbers
+MIRRORED = {"better": "worse", "worse": "better"}
 
 
 def critical_difference_diagram(results: Results) -> Drawing | None:
@@ -116,64 +121,66 @@ def pairwise_heatmap(results: Results, experiment: str, at: Mapping[str, Any] = 
     if len(labels) < 3:
         return None
     table = {(row["a"], row["b"]): (row["delta"], row["verdict"]) for row in pairs.to_dict("records")}
-    table |= {(b, a): (-delta, verdict) for (a, b), (delta, verdict) in table.items()}
+    table |= {(b, a): (-delta, MIRRORED.get(verdict, verdict)) for (a, b), (delta, verdict) in table.items()}
     standing = {label: np.mean([found[0] for (a, _), found in table.items() if a == label]) for label in labels}
     ordered = sorted(labels, key=lambda label: -headline.sign * standing[label])
-    shown = ordered if len(ordered) <= MOST_PAIRED else [*ordered[: MOST_PAIRED // 2], *ordered[-MOST_PAIRED // 2 :]]
-    size = len(shown)
-    written = list(style.shown(shown).values())
-    names = 0.075 * max(map(len, written)) + 0.1  # inches, roughly: the names take room above and at the left
-    crowded = size > 12
-    cell = min(0.62, (WIDTH - names - 0.4) / size)
+    drawn = ordered if len(ordered) <= MOST_PAIRED else [*ordered[: MOST_PAIRED // 2], *ordered[-MOST_PAIRED // 2 :]]
+    size = len(drawn)
+    written = list(style.shown(drawn, 30).values())
+    numbered = size > MOST_NAMED  # names do not fit above the columns
+    names = 0.075 * max(map(len, written)) + (0.35 if numbered else 0.1)  # inches, roughly
+    cell = min(0.46, (WIDTH - names - 0.3) / size)
+    points = max(pairs["points"], key=len)
+    decided = int(pairs["verdict"].isin(DECIDED).sum())
 
     def draw(canvas: Canvas) -> None:
         ax: Axes = canvas.subplots()
-        values = np.array([[table.get((a, b), (np.nan, ""))[0] for b in shown] for a in shown])
-        most = float(np.nanmax(np.abs(values))) or 1.0
-        mesh = ax.pcolormesh(values, cmap=DIVERGING, vmin=-most, vmax=most, edgecolors="white", lw=0.8)
-        _write(ax, shown, table, most, min(8.5, 25 * cell))
-        ax.set_xticks(np.arange(size) + 0.5, written, rotation=90 if crowded else 45,
-                      ha="left", va="center" if crowded else "baseline", rotation_mode="anchor")  # fmt: skip
+        values = np.array([[table.get((a, b), (np.nan, ""))[0] for b in drawn] for a in drawn])
+        most = style.reach(values[np.isfinite(values)]) or 1.0
+        strong = [[table.get((a, b), (0, ""))[1] in DECIDED for b in drawn] for a in drawn]
+        alpha = np.where(strong, 1.0, FAINT)
+        ax.pcolormesh(values, cmap=DIVERGING, vmin=-most, vmax=most, edgecolors="white", lw=0.8, alpha=alpha)
+        _write(ax, drawn, table, most, min(7.5, 19 * cell))
+        heads = [str(number) for number in range(1, size + 1)] if numbered else written
+        turned: dict[str, Any] = {"rotation": 45, "ha": "left", "va": "baseline", "rotation_mode": "anchor"}
+        ax.set_xticks(np.arange(size) + 0.5, heads, **({} if numbered else turned))
         ax.xaxis.tick_top()
-        ax.set_yticks(np.arange(size) + 0.5, written)
+        sides = [f"{name}  {number}" for number, name in enumerate(written, 1)] if numbered else written
+        ax.set_yticks(np.arange(size) + 0.5, sides)
         ax.set_ylim(size, 0)
         ax.set_aspect("equal")
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
-        bar = canvas.colorbar(mesh, ax=ax, location="bottom", shrink=0.45, aspect=28, pad=0.02)
-        bar.outline.set_visible(False)  # type: ignore[operator,unused-ignore]  # matplotlib types its spine loosely
-        bar.set_label(", ".join(part for part in ("row minus column", headline.unit) if part))
-        left_out = f" (best and worst {size // 2} of {len(ordered)})" if size < len(ordered) else ""
-        said = ", ".join(series.told(points[0], [name for name in points[0] if name not in ("experiment", *averaged)]))
-        heading(canvas, f"{experiment}: {headline.title} of every pair, {said}, {counted(list(pairs['n']))}{left_out}")
+        ax.set_xlabel(", ".join(part for part in (f"{headline.title}, row minus column", headline.unit) if part))
+        left_out = f" (best and worst {size // 2} of {len(ordered)} losses)" if size < len(ordered) else ""
+        place = named(results, points[0])
+        heading(canvas, f"{place}: {decided} of {len(pairs)} pairs of losses differ in {headline.title}{left_out}")
 
-    points = max(pairs["points"], key=len)
     averaged = varied(points)
     over = ", ".join(SHORT.get(name, name) for name in averaged)
     caption = (
-        ", ".join(part for part in ("Mean paired difference", "row minus column", headline.unit) if part)
-        + (f" (means over {len(points)} points within a seed, which differ in {over})" if averaged else "")
-        + f"; best loss first. Bold: different after Holm's adjustment over all {len(pairs)} pairs; ≈: equivalent; "
-        "otherwise undecided. This is exploratory, since it covers all pairs; the planned comparisons are those with "
-        f"{results.info.baseline}."
+        "The row is ▲ better, ▼ worse, ≈ equivalent to the column; no mark: undecided; ×: not testable. "
+        + (f"Means over {len(points)} points, which differ in {over}. " if averaged else "")
+        + f"{counted(list(pairs['n'])).replace('n = ', '')}; 95 % simultaneous intervals over all pairs. Exploratory: "
+        f"the planned comparisons are those with {results.info.baseline}."
     )
-    return Drawing(f"pairs-{experiment}", caption, WIDTH, 1.3 + cell * size + names * (1 if crowded else 0.75), draw)
+    height = 0.95 + cell * size + (0.15 if numbered else names * 0.75)
+    return Drawing(f"pairs-{experiment}", caption, WIDTH, height, draw)
 
 
 def _write(
-    ax: Axes, shown: Sequence[str], table: dict[tuple[str, str], tuple[float, str]], most: float, size: float
+    ax: Axes, drawn: Sequence[str], table: dict[tuple[str, str], tuple[float, str]], most: float, size: float
 ) -> None:
-    """The difference of every pair, its verdict by weight and sign."""
-    common: dict[str, Any] = {"in_layout": False, "ha": "center", "va": "center", "fontsize": size}
-    for i, a in enumerate(shown):
-        for j, b in enumerate(shown):
+    """The difference of every pair, and below it the sign of its verdict."""
+    common: dict[str, Any] = {"in_layout": False, "ha": "center", "va": "center", "fontsize": size, "linespacing": 0.95}
+    for i, a in enumerate(drawn):
+        for j, b in enumerate(drawn):
             if (a, b) not in table:
                 ax.text(j + 0.5, i + 0.5, "·" if i == j else "–", color=LINE, **common)
                 continue
             delta, verdict = table[a, b]
-            text = signed(delta, 1 if abs(delta) >= 9.95 or len(shown) > 12 else 2)
-            if verdict in ("equivalent", "different but negligible"):
-                text = f"≈{text}" if len(shown) <= 12 else "≈"
-            weight = "bold" if verdict.startswith("different") else "normal"
-            ink = "white" if abs(delta) > 0.62 * most else INK
-            ax.text(j + 0.5, i + 0.5, text, fontweight=weight, color=ink, **common)
+            number = signed(delta, 0 if abs(delta) >= 99.5 else 1 if abs(delta) >= 9.95 or len(drawn) > 8 else 2)
+            sign = MARKS[verdict].sign
+            strong = verdict in DECIDED
+            ink = "white" if strong and abs(delta) > 0.62 * most else INK if strong else SOFT
+            ax.text(j + 0.5, i + 0.5, f"{number}\n{sign}" if sign else number, color=ink, **common)

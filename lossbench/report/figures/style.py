@@ -19,6 +19,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -26,20 +27,26 @@ from matplotlib.patches import FancyBboxPatch
 from numpy.typing import NDArray
 
 from lossbench.core import plain
+from lossbench.core.labels import distinct
 from lossbench.core.metric import Metric
 from lossbench.report.blocks import Figure
 
-# Okabe & Ito's six that read on white, then four chosen so that colour-blind readers too can distinguish any two of all
-# eleven (with the baseline's grey); a test checks the smallest distance.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B2A86", "#661100", "#003F5C", "#C2B280")
+# Okabe & Ito's six that read on white, then colours chosen for the largest CIEDE2000 distance to all others, for every
+# kind of colour vision. Those that colour-blind readers may confuse differ in their markers; a test measures both.
+PALETTE = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B2A86", "#661100", "#003F5C", "#C2B280"),
+    *("#8478FF", "#9C003C", "#789048", "#90603C", "#003CD8", "#A83C90", "#00606C", "#90C0A8", "#605400", "#B4B4CC"),
+    *("#3C1830", "#547860", "#243024", "#847884"),
+)
 BASELINE_COLOUR = "#555555"
-MARKERS = "osD^vPXphd"
+MARKERS = "osD^vPXphd*<>"
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 
 INK, SOFT, LINE, GRID = "#24292f", "#57606a", "#8c959f", "#e4e7eb"
 BAND = "#56B4E9"  # of equivalence, at a faint opacity
 WIDTH = 7.6  # inches; shared by all figures, so that their text has one size in the page
 MOST_LINES = 10  # per panel
+STRETCH = 3.0  # times the typical interval: an axis is at most so long
 MOST_LETTERS = 36  # of a label; longer ones leave no room for the drawing
 
 STYLE: dict[str, Any] = {
@@ -72,6 +79,7 @@ STYLE: dict[str, Any] = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
 }
+Span = tuple[float, float]
 # No date and no version, so that the same figure has the same bytes.
 METADATA: dict[str, dict[str, str | None]] = {
     "svg": {"Date": None, "Creator": "lossbench"},
@@ -90,12 +98,12 @@ class Look:
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """The look of every loss, the baseline first. After ten losses the colours repeat with other markers."""
-    found = {labels[0]: Look(BASELINE_COLOUR, "o", "-")}
+    """The look of every loss in the whole report, the baseline first; after `PALETTE` the colours repeat."""
+    found = {labels[0]: Look(BASELINE_COLOUR, MARKERS[0], DASHES[0])}
     for index, label in enumerate(labels[1:]):
         again, colour = divmod(index, len(PALETTE))
-        marker = MARKERS[(index + 1 + 3 * again) % len(MARKERS)]
-        found[label] = Look(PALETTE[colour], marker, DASHES[again % len(DASHES)])
+        marker = MARKERS[(index + 1 + again) % len(MARKERS)]
+        found[label] = Look(PALETTE[colour], marker, DASHES[(index // MOST_LINES + again) % len(DASHES)])
     return found
 
 
@@ -132,7 +140,7 @@ class Drawing:
                 if before and np.allclose(places, before, atol=1e-3):
                     break
                 before = places
-            canvas.set_layout_engine("none")
+            canvas.set_layout_engine(None)  # else every format is drawn twice
         return canvas
 
     @cached_property
@@ -157,14 +165,20 @@ class Drawing:
 
 
 def shown(labels: Sequence[str], most: int = MOST_LETTERS) -> dict[str, str]:
-    """How labels are written in a figure: on one line, long ones shortened in the middle, all distinct."""
+    """How labels are written in a figure: on one line and distinct.
+
+    If some are too long, options that do not distinguish them are left out; what is still too long is shortened in the
+    middle.
+    """
+    brief = distinct(list(dict.fromkeys(labels))) if any(len(label) > most for label in labels) else {}
     found: dict[str, str] = {}
     for label in dict.fromkeys(labels):
-        name, again = _shortened(label, most), 1
+        written = brief.get(label, label)
+        name, again = _shortened(written, most), 1
         while name in found.values():
             again += 1
             mark = f" ({again})"
-            name = _shortened(label, most - len(mark)) + mark
+            name = _shortened(written, most - len(mark)) + mark
         found[label] = name
     return found
 
@@ -186,9 +200,14 @@ def _style() -> Any:
 
 def heading(canvas: Canvas, text: str) -> None:
     """The title of a whole figure, flush left and wrapped at the width of the canvas."""
-    words = " ".join(_shortened(word, MOST_LETTERS) for word in plain.line(text).split())
-    lines = textwrap.fill(words, int(canvas.get_size_inches()[0] * 11))
-    canvas.suptitle(lines, x=0.1 / canvas.get_size_inches()[0], ha="left")
+    canvas.suptitle("\n".join(wrapped(text)), x=0.1 / WIDTH, ha="left")
+
+
+def wrapped(title: str) -> list[str]:
+    """The lines of a title over the width of a figure."""
+    return textwrap.wrap(
+        " ".join(_shortened(word, MOST_LETTERS) for word in plain.line(title).split()), int(WIDTH * 11)
+    )
 
 
 def panels(canvas: Canvas, count: int, columns: int, **shared: Any) -> list[Axes]:
@@ -213,10 +232,12 @@ def stacked(
 ) -> NDArray[np.float64]:
     """Columns of a frame as bars stacked from zero, each with its label and colour; returns where the bars end."""
     end = np.zeros(len(frame))
+    rows = np.asarray(places, float)
     for column, (label, colour) in parts.items():
-        size = frame[column].to_numpy(float)
-        ax.barh(places, size, left=end, height=0.68, color=colour, edgecolor="white", lw=0.5, label=label)
-        end = end + size
+        start, end = end, end + frame[column].to_numpy(float)
+        corners = [(start, rows - 0.34), (end, rows - 0.34), (end, rows + 0.34), (start, rows + 0.34)]
+        bars = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)  # rows × corners × (x, y)
+        ax.add_collection(PolyCollection(list(bars), facecolor=colour, edgecolor="white", lw=0.5, label=label))
     return end
 
 
@@ -224,9 +245,31 @@ def ended(
     ax: Axes, ends: Sequence[float] | NDArray[np.float64], texts: Sequence[str], room: float, places: Sequence[int]
 ) -> None:
     """A small text after the end of each bar, and an axis from zero with room for it."""
+    right = room * float(max(ends))
     for row, end, text in zip(places, ends, texts, strict=True):
-        ax.annotate(text, (end, row), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7.5, color=SOFT)
-    ax.set_xlim(0, room * float(max(ends)))
+        ax.text(end + 0.008 * right, row, text, va="center", fontsize=7.5, color=SOFT, in_layout=False)
+    ax.set_xlim(0, right)
+
+
+def reach(values: NDArray[np.float64], least: float = 0.0) -> float:
+    """How far an axis should extend from zero for these values, so that a few far ones do not squeeze the others."""
+    most = max(STRETCH * float(np.quantile(np.abs(values), 0.6, method="lower")), least)
+    furthest = float(np.abs(values).max())
+    return most if furthest > 1.5 * most else max(furthest, least)  # hardly more is not worth a cut
+
+
+def span(low: NDArray[np.float64], middle: NDArray[np.float64], high: NDArray[np.float64], band: float = 0.0) -> Span:
+    """The ends of an axis with zero, the band around it, and all intervals but those far from the others.
+
+    There is more room at the end at which something far is put.
+    """
+    most = max(reach(np.maximum(-low, high), 1.3 * band), 1e-9)
+    near = np.abs(middle) <= most
+    left = min(max(float(low[near].min(initial=0.0)), -most), -1.15 * band)
+    right = max(min(float(high[near].max(initial=0.0)), most), 1.15 * band)
+    room = (right - left) or 1.0
+    far = (middle < left).any(), (middle > right).any()
+    return left - room * (0.14 if far[0] else 0.05), right + room * (0.14 if far[1] else 0.05)
 
 
 class Keys(NamedTuple):
