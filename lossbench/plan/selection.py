@@ -11,8 +11,8 @@ from lossbench.core.errors import SuiteError, nearest
 from lossbench.core.labels import parse_label
 from lossbench.core.model import SCORED, Cell, Spec
 from lossbench.plugins.registry import Registry
+from lossbench.suite.names import resolve
 from lossbench.suite.overrides import SetLike
-from lossbench.suite.reading import resolve
 
 
 @dataclass(frozen=True)

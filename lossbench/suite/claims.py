@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from lossbench.core.errors import SuiteError, nearest
+from lossbench.core.errors import nearest
 from lossbench.core.format import Claim
 from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import label, parse_label
 from lossbench.core.metric import Metric
 from lossbench.core.model import Experiment, Spec
 from lossbench.core.point import Point, shown, told
+from lossbench.core.values import first_repeated
 from lossbench.suite.format import ClaimText
-
-Path = Sequence[Any]
+from lossbench.suite.metrics import check_margin, check_metric, needs_margin
+from lossbench.suite.names import Names, Path
 
 # By form, which is named by its first key: other keys that it needs, and keys that it may have.
 FORMS = {
@@ -28,26 +29,45 @@ FORMS = {
 }
 LISTS = ("experiment", "better", "not_worse", "loss")  # keys that may be lists: one claim per name
 MARGINS = ("not_worse", "equivalent", "unchanged_with")  # the forms with a margin of equivalence
-MOST = {"points": 100, "degrees": 180}  # the largest margin, by the metric's unit
 AVERAGED = ("width", "classes")  # axes over which a claim takes the mean within each seed, unless it names a value
 FEWEST_VALUES = {"increases_with": 3, "decreases_with": 3, "unchanged_with": 2}
 
 
-class Names(Protocol):
-    """Looks up the losses and metrics that a suite names, and builds its errors."""
+def read_claims(
+    entries: Iterable[tuple[int, ClaimText]],
+    experiments: Mapping[str, Experiment],
+    headline: Metric,
+    margin: float,
+    names: Names,
+) -> tuple[Claim, ...]:
+    """The claims of a suite, with labels as its experiments write them; a claim that no cell can answer is an error.
 
-    @property
-    def headline(self) -> Metric: ...
+    `entries` are those of the file with their numbers, `margin` is that of the suite.
+    """
+    claims = []
+    stated: dict[Any, int] = {}
+    checked = names.mistakes.every(lambda at: _entry(*at, names), entries)
+    for index, claim in ((index, claim) for index, entry in checked for claim in each(entry, headline.name)):
+        path: list[Any] = ["claim", index]
+        with names.mistakes.noting():
+            if claim.experiment not in experiments:
+                raise names.no_experiment([*path, "experiment"], claim.experiment, experiments)
+            found = resolved(claim, experiments[claim.experiment], headline, path, names)
+            said = meaning(found, experiments[claim.experiment], margin)
+            if said in stated:
+                raise names.fail(path, f"'{found.text}' repeats claim[{stated[said]}]; remove one")
+            stated[said] = index
+            claims.append(found)
+    return tuple(claims)
 
-    def fail(self, path: Path, problem: object) -> SuiteError: ...
 
-    def loss(self, written: str, path: Path) -> Spec: ...
-
-    def one_of(self, written: str, losses: Sequence[Spec], path: Path) -> str: ...
-
-    def weightless(self, loss: str) -> bool: ...
-
-    def metric(self, written: str, path: Path) -> Metric: ...
+def _entry(index: int, entry: ClaimText, names: Names) -> tuple[int, ClaimText]:
+    """A claim as the file has it, with its number; it has a text, and no list that repeats a name."""
+    if not entry.text.strip():
+        raise names.fail(["claim", index, "text"], "is empty; state the claim in words")
+    if repeated := twice(entry):
+        raise names.fail(["claim", index, repeated[0]], f"'{repeated[1]}' is listed twice")
+    return index, entry
 
 
 def each(written: ClaimText, headline: str) -> list[Claim]:
@@ -68,12 +88,6 @@ def twice(written: ClaimText) -> tuple[str, str] | None:
     return next(((key, name) for key, names in lists.items() if (name := first_repeated(names)) is not None), None)
 
 
-def first_repeated(items: Sequence[Any]) -> Any:
-    """The first item that occurs a second time; None if there is none."""
-    seen: set[Any] = set()
-    return next((item for item in items if item in seen or seen.add(item)), None)  # type: ignore[func-returns-value]  # add is None
-
-
 def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:
     """What a resolved claim tests: equal for two claims if and only if they are the same test."""
     about = frozenset(point for point, *_ in experiment.grid if covers(claim, point))
@@ -84,19 +98,19 @@ def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:
     return claim.experiment, form, losses, claim.metric, claim.than_metric or claim.metric, asked, about, values
 
 
-def check_variants(claims: Sequence[Claim], experiments: Mapping[str, Experiment]) -> None:
+def check_variants(claims: Sequence[Claim], experiments: Mapping[str, Experiment], path: Path, names: Names) -> None:
     """A profile may leave out values of an option, but the variants of a trend may still differ in that option only."""
     for claim in claims:
         if claim.along is not None and not claim.follows_axis and claim.experiment in experiments:
             try:
                 variants(experiments[claim.experiment].losses, str(claim.loss), claim.along)
             except ValueError as error:
-                raise ValueError(f"claim '{claim.text}': {error}") from error
+                raise names.fail(path, f"claim '{claim.text}': {error}") from error
 
 
-def resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
+def resolved(claim: Claim, experiment: Experiment, headline: Metric, path: Path, names: Names) -> Claim:
     """The claim with the labels of the experiment's losses; an error if no cell can answer it."""
-    found = _resolved(claim, experiment, path, names)
+    found = _resolved(claim, experiment, headline, path, names)
     metrics = [names.metric(written, path) for written in (found.metric, found.than_metric) if written is not None]
     if (metric := _needing_weights(metrics)) is not None:
         for written in losses_of(found):
@@ -140,7 +154,7 @@ def _means(written: str, spec: Spec) -> bool:
     return name == spec.name and all(spec.options.get(key) == value for key, value in options.items())
 
 
-def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) -> Claim:
+def _resolved(claim: Claim, experiment: Experiment, headline: Metric, path: Path, names: Names) -> Claim:
     for key in ("metric", "than_metric"):
         if (written := getattr(claim, key)) is not None:
             metric = names.metric(written, [*path, key])
@@ -148,7 +162,7 @@ def _resolved(claim: Claim, experiment: Experiment, path: Path, names: Names) ->
             claim = claim.model_copy(update={key: metric.name})
     _check_form(claim, path, names)
     _check_place(claim, experiment, path, names)
-    _check_margin(claim, path, names)
+    _check_margin(claim, headline, path, names)
 
     def named(key: str, written: str | None) -> str | None:
         return None if written is None else names.one_of(written, experiment.losses, [*path, key])
@@ -216,26 +230,13 @@ def cases(claim: Claim, experiment: Experiment) -> list[Claim]:
     return [case_of(dict(case)) for case in found]
 
 
-def _check_margin(claim: Claim, path: Path, names: Names) -> None:
+def _check_margin(claim: Claim, headline: Metric, path: Path, names: Names) -> None:
     """A margin fits the metric's unit, and metrics that are no scores have one where the claim needs it."""
     metric = names.metric(claim.metric, path)
     if claim.margin is not None:
         check_margin(claim.margin, metric, [*path, "margin"], names)
-    elif not default_applies(metric, names.headline) and any(getattr(claim, key) for key in MARGINS):
+    elif not default_applies(metric, headline) and any(getattr(claim, key) for key in MARGINS):
         raise names.fail(path, needs_margin(metric))
-
-
-def check_margin(margin: float, metric: Metric, path: Path, names: Names) -> None:
-    """A margin is possible in the metric's unit."""
-    if margin > (most := MOST.get(metric.unit, 1e15)):
-        bound = f"{most:g} {metric.unit}".rstrip()
-        raise names.fail(path, f"must be at most {bound} of '{metric.name}', got {margin:g}")
-
-
-def needs_margin(metric: Metric) -> str:
-    """What is missing where only the user can know what counts as no difference."""
-    unit = f"how many {metric.unit} of" if metric.unit else "which difference of"
-    return f"needs the key 'margin': {unit} '{metric.name}' count as no difference"
 
 
 def default_applies(metric: Metric, headline: Metric) -> bool:
@@ -304,28 +305,6 @@ def _check_form(claim: Claim, path: Path, names: Names) -> None:
         if (first.unit, first.higher_is_better) != (second.unit, second.higher_is_better):
             problem = f"'{claim.than_metric}' cannot be compared with '{claim.metric}': another unit or direction"
             raise names.fail([*path, "than_metric"], problem)
-
-
-def check_metric(metric: Metric, experiment: Experiment, path: Path, names: Names) -> None:
-    """The cells of an experiment have this metric."""
-    if metric.source == "rounds" and not experiment.timing:
-        problem = f"experiment '{experiment.name}' has no timing cells, which measure '{metric.name}'"
-        raise names.fail(path, problem)
-    if needed := _missing_key(metric.requires, experiment):
-        raise names.fail(path, f"'{metric.name}' needs {needed}, which experiment '{experiment.name}' does not have")
-    if experiment.task not in metric.tasks:
-        problem = f"experiment '{experiment.name}' is not a {' or '.join(metric.tasks)}, which measures '{metric.name}'"
-        hint = "; its test classes have no class weights, did you mean 'angle_train'?" if metric.name == "angle" else ""
-        raise names.fail(path, problem + hint)
-
-
-def _missing_key(key: str, experiment: Experiment) -> str:
-    """The key of the suite without which a metric does not exist, in words; empty where the experiment has it."""
-    if key == "holdout" and any(data.dataset.options.get("holdout") is None for data in experiment.datasets):
-        return "the option 'holdout' of the dataset (a share of the training images that are not trained on)"
-    if key == "evaluations" and not all(each.schedule.evaluations for each in experiment.schedules):
-        return "'evaluations' in the schedule (how often the test set is scored)"
-    return ""
 
 
 def _resolved_trend(claim: Claim, along: str, experiment: Experiment, path: Path, names: Names) -> Claim:

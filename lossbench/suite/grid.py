@@ -1,4 +1,4 @@
-"""The axes of an experiment's grid: every list in a dataset, a backbone or the schedule is one. Pure."""
+"""The grid of an experiment: datasets × backbones × schedules; every list in one of them is an axis."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lossbench.core.point import COLUMNS
+from lossbench.core.errors import LossbenchError, PluginError
+from lossbench.core.format import NamedText, Schedule
+from lossbench.core.labels import axis_value, label
+from lossbench.core.model import BackboneAt, DataAt, Experiment, ScheduleAt, Spec, Warm
+from lossbench.core.point import COLUMNS, told
+from lossbench.core.values import first_repeated
+from lossbench.plugins.registry import Kind
+from lossbench.suite.explain import validate
+from lossbench.suite.format import MOST_CELLS, ExperimentText, Plugin
+from lossbench.suite.names import Names, Path
+from lossbench.suite.overrides import Origin
+from lossbench.suite.recipe import RELATED, problems, versioned
 
 AxisNames = Mapping[tuple[str, str], str]  # (part of the experiment, option or key) → name of the axis
 
@@ -21,7 +32,7 @@ class Swept:
     name: str
     axes: Mapping[str, Sequence[Any]]
     swept: tuple[str, ...]
-    path: Sequence[Any]  # where the suite writes it
+    path: Path  # where the suite writes it
 
     @property
     def size(self) -> int:
@@ -37,3 +48,152 @@ def axis_names(parts: Mapping[str, Sequence[Swept]]) -> AxisNames:
     swept = {(part, key) for part, ones in parts.items() for one in ones for key in one.swept}
     count = Counter(key for _, key in swept)
     return {at: ".".join(at) if count[at[1]] > 1 or at[1] in COLUMNS else at[1] for at in swept}
+
+
+def swept_plugins(kind: Kind, written: Plugin | Sequence[Plugin], origin: Origin, names: Names) -> list[Swept]:
+    """The datasets or backbones of an experiment: one, or a list of them."""
+    if isinstance(written, str | NamedText):
+        return names.mistakes.every(lambda item: swept_plugin(kind, item, origin([kind]), names), [written])
+    return names.mistakes.every(lambda at: swept_plugin(kind, at[1], origin([kind, at[0]]), names), enumerate(written))
+
+
+def swept_plugin(kind: Kind, item: Plugin, path: Path, names: Names) -> Swept:
+    """A plugin and the values of each of its options; a list sweeps several; `{ sweep = [...] }` always does."""
+    name, written = names.named(item, path)
+    swept: dict[str, list[Any]] = {}
+    for option, value in written.items():
+        if isinstance(value, dict) and value.keys() == {"sweep"} and isinstance(value["sweep"], list):
+            swept[option] = value["sweep"]
+        elif isinstance(value, list) and not names.takes(kind, name, option, value):
+            swept[option] = value
+    for option, listed in swept.items():
+        _check_values(listed, [*path, option], names)
+    return Swept(name, {option: swept.get(option, [value]) for option, value in written.items()}, tuple(swept), path)
+
+
+def swept_schedule(written: Mapping[str, Any], path: Path, names: Names) -> Swept:
+    """The schedule with the values of each key; a list sweeps several."""
+    lists = tuple(key for key, value in written.items() if isinstance(value, list))
+    for key in lists:
+        _check_values(written[key], [*path, key], names)
+    return Swept("", {key: value if key in lists else [value] for key, value in written.items()}, lists, path)
+
+
+def _check_values(values: Sequence[Any], path: Path, names: Names) -> None:
+    if not values:
+        raise names.fail(path, "is an empty list; give at least one value to sweep")
+
+
+def datasets(one: Swept, text: ExperimentText, axis: AxisNames, origin: Origin, names: Names) -> Iterator[DataAt]:
+    """Each combination of a dataset's options, at each number in the experiment's `classes`."""
+    fixed = {key: values[0] for key, values in one.axes.items() if key not in one.swept}
+    if text.classes is not None and "classes" in one.axes:
+        shown = label(one.name, fixed)
+        raise names.fail(origin(["classes"]), f"'{shown}' already selects classes; set them in one place")
+    one = replace(one, axes={**one.axes, **_task_option(one, text.task, origin, names)})
+    for spec, axes in _specs("dataset", one, axis, names):
+        try:
+            available = names.count_classes(spec)
+        except LossbenchError as error:
+            raise names.fail(one.path, error) from error
+        if text.classes is None:
+            yield DataAt(available, spec, axes)
+        for index, k in enumerate(text.classes or ()):
+            if k > available:
+                raise names.fail(origin(["classes", index]), f"'{spec.label}' has only {available} classes, got {k}")
+            written = {key: spec.options[key] for key in one.axes} | {"classes": k}
+            yield DataAt(k, names.resolve("dataset", one.name, written, origin(["classes", index])), axes)
+
+
+def _task_option(one: Swept, task: str, origin: Origin, names: Names) -> dict[str, list[Any]]:
+    """The dataset's option for the experiment's task, unless it is the default; not every dataset has one."""
+    try:
+        option = names.registry.find("dataset", one.name).own.get("task")
+    except PluginError as error:
+        raise names.fail(one.path, error) from error
+    if "task" in one.axes:
+        raise names.fail([*one.path, "task"], "'task' is a key of the experiment, not of its dataset")
+    if not _supports(one.name, task, names):
+        able = ", ".join(name for name in names.registry.names("dataset") if _supports(name, task, names))
+        raise names.fail(origin(["task"]), f"dataset '{one.name}' does not support {task}; these do: {able}")
+    return {} if option is None or option.default == task else {"task": [task]}
+
+
+def _supports(dataset: str, task: str, names: Names) -> bool:
+    """Whether the option `task` of a dataset has that value; a dataset without the option is for classification."""
+    has_option = "task" in names.registry.find("dataset", dataset).own
+    return names.takes("dataset", dataset, "task", task) if has_option else task == "classification"
+
+
+def backbones(one: Swept, axis: AxisNames, names: Names) -> Iterator[BackboneAt]:
+    """Each combination of a backbone's options."""
+    return (BackboneAt(*at) for at in _specs("backbone", one, axis, names))
+
+
+def _specs(kind: Kind, one: Swept, axis: AxisNames, names: Names) -> Iterator[tuple[Spec, dict[str, Any]]]:
+    """Each combination of a plugin's options, with its axes: its label without swept options, and their values."""
+    for written in one.combinations():
+        spec = names.resolve(kind, one.name, written, one.path)
+        base = label(one.name, {key: spec.options[key] for key in written if key not in one.swept})
+        yield spec, {kind: base, **{axis[kind, key]: axis_value(spec.options[key]) for key in one.swept}}
+
+
+def schedules(
+    one: Swept, axis: AxisNames, origin: Origin, datasets: Sequence[DataAt], warm: Warm | None, names: Names
+) -> Iterator[ScheduleAt]:
+    """Each combination of the schedule's keys."""
+    classes, length = [data.classes for data in datasets], warm.steps if warm else 0
+    for written in one.combinations():
+        index = {key: one.axes[key].index(written[key]) for key in one.swept}
+
+        def where(path: Path, index: Mapping[str, int] = index) -> str:
+            key, *rest = path or [None]
+            return names.where(origin(["schedule", key, index.get(key), *rest]))
+
+        with names.mistakes.noting():
+            schedule = validate(Schedule, written, where)
+            with names.mistakes.together():
+                for path, problem in problems(schedule, classes=classes, warm=length):
+                    others = (["schedule", key] for name in path[:1] for key in RELATED.get(name, ()))
+                    names.mistakes.note(names.fail(origin(["schedule", *path], *others), problem))
+            axes = {axis["schedule", key]: axis_value(written[key]) for key in one.swept}
+            yield ScheduleAt(versioned(schedule), axes)
+
+
+def check_size(
+    text: ExperimentText,
+    losses: Sequence[Swept],
+    parts: Mapping[str, Sequence[Swept]],
+    path: Path,
+    names: Names,
+) -> None:
+    """Refuse a grid with too many cells before it is expanded."""
+    sizes = [one.size for one in losses]
+    seeds = text.seeds if isinstance(text.seeds, int) else len(text.seeds)
+    grid = {
+        "losses": sum(sizes) or 1,
+        "widths": len(text.widths),
+        "classes": len(text.classes or [0]),
+        "seeds": seeds,
+    }
+    counts = {f"{key}s": sum(one.size for one in part) for key, part in parts.items()}
+    grid |= {name: count for name, count in counts.items() if count > 1}
+    if (total := math.prod(grid.values())) > MOST_CELLS:
+        product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
+        most = max(range(len(sizes)), key=sizes.__getitem__)
+        lengths = " × ".join(str(len(axis)) for axis in losses[most].axes.values() if len(axis) > 1)
+        sweep = f", losses[{most}] alone sweeps {lengths}" if lengths else ""
+        raise names.fail(path, f"has {total:,} cells ({product}{sweep}); the limit is {MOST_CELLS:,}")
+
+
+def check_distinct(experiment: Experiment, origin: Origin, names: Names) -> None:
+    """No dataset, backbone or schedule is listed twice."""
+    listed: dict[str, list[Mapping[str, Any]]] = {
+        "dataset": [{**data.axes, "classes": data.classes} for data in experiment.datasets],
+        "backbone": [backbone.axes for backbone in experiment.backbones],
+        "schedule": [schedule.axes for schedule in experiment.schedules],
+    }
+    for key, choices in listed.items():
+        if (repeated := first_repeated([tuple(axes.items()) for axes in choices])) is not None:
+            values = ", ".join(told(*axis) for axis in repeated)
+            raise names.fail(origin([key]), f"{values} is listed twice")

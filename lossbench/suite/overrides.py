@@ -157,8 +157,6 @@ def _table(written: str) -> dict[str, Any]:
     return {"name": name, **options}
 
 
-INSTEAD = {"steps": "epochs", "epochs": "steps"}  # a key that another one replaces when a table is laid over
-DECAYS = ("shape", "every", "at")  # the keys that tell the forms of a decay apart
 Layers = Sequence[tuple[list[Any], Mapping[str, Any]]]  # the path of a table, and the table
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.core.format import Schedule
@@ -14,33 +14,15 @@ from lossbench.core.labels import parse_label
 from lossbench.core.model import Budget, DataAt, Experiment, Setting, Spec, Trials
 from lossbench.core.values import frozen
 from lossbench.plugins.ranges import Choices, Range, RangeError, Space, read
-from lossbench.plugins.registry import Registry
 from lossbench.suite.explain import validate
 from lossbench.suite.format import MOST_CELLS, ChoicesText, Tune
-from lossbench.suite.mistakes import Mistakes
+from lossbench.suite.names import Names, Path
 from lossbench.suite.recipe import problems, versioned
 from lossbench.suite.settings import SUFFIX
 from lossbench.suite.trials import settings
 
-Path = Sequence[Any]
 FIXED = ("steps", "epochs", "evaluations", "timm")  # keys of the schedule that are the same for every trial
 RATES = ("lr", "weight_decay", "clip", "loss_lr")
-
-
-class Names(Protocol):
-    """Looks up the plugins and datasets that a suite names, and builds its errors."""
-
-    registry: Registry
-
-    count_classes: Callable[[Spec], int]
-
-    mistakes: Mistakes
-
-    def no_experiment(self, path: Path, name: str, known: Iterable[str]) -> SuiteError: ...
-
-    def fail(self, path: Path, problem: object) -> SuiteError: ...
-
-    def where(self, path: Path) -> str: ...
 
 
 def with_trials(

@@ -96,7 +96,7 @@ def test_a_claim_that_no_cell_can_answer_is_refused(case, read_suite):
 def test_the_schema_for_editors_knows_all_forms(registry):
     import jsonschema
 
-    from lossbench.suite.reading import json_schema
+    from lossbench.suite.schema import json_schema
 
     known = json_schema(registry)["$defs"]["ClaimText"]["properties"]
     assert {"better", "than", "than_metric", "equivalent", "margin", "increases_with", "loss", "values"} | {
