@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lossbench.core.errors import LossbenchError, PluginError
 from lossbench.core.format import NamedText, Schedule
 from lossbench.core.labels import axis_value, label
-from lossbench.core.model import BackboneAt, DataAt, Experiment, ScheduleAt, Spec, Warm
+from lossbench.core.model import BackboneAt, DataAt, Experiment, ScheduleAt, Spec
 from lossbench.core.point import COLUMNS, told
 from lossbench.core.values import first_repeated
 from lossbench.plugins.registry import Kind
-from lossbench.suite.explain import validate
+from lossbench.suite.explain import FormatError, validate
 from lossbench.suite.format import MOST_CELLS, ExperimentText, Plugin
 from lossbench.suite.names import Names, Path
 from lossbench.suite.overrides import Origin
@@ -50,11 +50,13 @@ def axis_names(parts: Mapping[str, Sequence[Swept]]) -> AxisNames:
     return {at: ".".join(at) if count[at[1]] > 1 or at[1] in COLUMNS else at[1] for at in swept}
 
 
-def swept_plugins(kind: Kind, written: Plugin | Sequence[Plugin], origin: Origin, names: Names) -> list[Swept]:
-    """The datasets or backbones of an experiment: one, or a list of them."""
+def swept_plugins(
+    kind: Kind, written: Plugin | Sequence[Plugin], key: str, origin: Origin, names: Names
+) -> list[Swept]:
+    """The datasets, backbones or losses of an experiment: one, or a list of them."""
     if isinstance(written, str | NamedText):
-        return names.mistakes.every(lambda item: swept_plugin(kind, item, origin([kind]), names), [written])
-    return names.mistakes.every(lambda at: swept_plugin(kind, at[1], origin([kind, at[0]]), names), enumerate(written))
+        return names.mistakes.every(lambda item: swept_plugin(kind, item, origin([key]), names), [written])
+    return names.mistakes.every(lambda at: swept_plugin(kind, at[1], origin([key, at[0]]), names), enumerate(written))
 
 
 def swept_plugin(kind: Kind, item: Plugin, path: Path, names: Names) -> Swept:
@@ -66,43 +68,52 @@ def swept_plugin(kind: Kind, item: Plugin, path: Path, names: Names) -> Swept:
             swept[option] = value["sweep"]
         elif isinstance(value, list) and not names.takes(kind, name, option, value):
             swept[option] = value
-    for option, listed in swept.items():
-        _check_values(listed, [*path, option], names)
+    with names.mistakes.together():
+        for option, listed in swept.items():
+            _check_values(listed, [*path, option], names)
     return Swept(name, {option: swept.get(option, [value]) for option, value in written.items()}, tuple(swept), path)
 
 
 def swept_schedule(written: Mapping[str, Any], path: Path, names: Names) -> Swept:
     """The schedule with the values of each key; a list sweeps several."""
     lists = tuple(key for key, value in written.items() if isinstance(value, list))
-    for key in lists:
-        _check_values(written[key], [*path, key], names)
+    with names.mistakes.together():
+        for key in lists:
+            _check_values(written[key], [*path, key], names)
     return Swept("", {key: value if key in lists else [value] for key, value in written.items()}, lists, path)
 
 
 def _check_values(values: Sequence[Any], path: Path, names: Names) -> None:
     if not values:
-        raise names.fail(path, "is an empty list; give at least one value to sweep")
+        names.mistakes.note(names.fail(path, "is an empty list; give at least one value to sweep"))
 
 
 def datasets(one: Swept, text: ExperimentText, axis: AxisNames, origin: Origin, names: Names) -> Iterator[DataAt]:
     """Each combination of a dataset's options, at each number in the experiment's `classes`."""
-    fixed = {key: values[0] for key, values in one.axes.items() if key not in one.swept}
+    note = names.mistakes.note
     if text.classes is not None and "classes" in one.axes:
-        shown = label(one.name, fixed)
-        raise names.fail(origin(["classes"]), f"'{shown}' already selects classes; set them in one place")
-    one = replace(one, axes={**one.axes, **_task_option(one, text.task, origin, names)})
-    for spec, axes in _specs("dataset", one, axis, names):
+        fixed = label(one.name, {key: values[0] for key, values in one.axes.items() if key not in one.swept})
+        note(names.fail(origin(["classes"]), f"'{fixed}' already selects classes; set them in one place"))
+    task = names.mistakes.attempt(_task_option, one, text.task, origin, names)
+    one = replace(one, axes={**one.axes, **(task or {})})
+    for spec in specs("dataset", one, names):
+        axes = _axes("dataset", one, spec, axis)
         try:
             available = names.count_classes(spec)
         except LossbenchError as error:
-            raise names.fail(one.path, error) from error
+            note(names.fail(one.path, error))
+            continue
         if text.classes is None:
             yield DataAt(available, spec, axes)
         for index, k in enumerate(text.classes or ()):
             if k > available:
-                raise names.fail(origin(["classes", index]), f"'{spec.label}' has only {available} classes, got {k}")
+                note(names.fail(origin(["classes", index]), f"'{spec.label}' has only {available} classes, got {k}"))
+                continue
             written = {key: spec.options[key] for key in one.axes} | {"classes": k}
-            yield DataAt(k, names.resolve("dataset", one.name, written, origin(["classes", index])), axes)
+            if chosen := names.mistakes.attempt(
+                names.resolve, "dataset", one.name, written, origin(["classes", index])
+            ):
+                yield DataAt(k, chosen, axes)
 
 
 def _task_option(one: Swept, task: str, origin: Origin, names: Names) -> dict[str, list[Any]]:
@@ -127,22 +138,24 @@ def _supports(dataset: str, task: str, names: Names) -> bool:
 
 def backbones(one: Swept, axis: AxisNames, names: Names) -> Iterator[BackboneAt]:
     """Each combination of a backbone's options."""
-    return (BackboneAt(*at) for at in _specs("backbone", one, axis, names))
+    return (BackboneAt(spec, _axes("backbone", one, spec, axis)) for spec in specs("backbone", one, names))
 
 
-def _specs(kind: Kind, one: Swept, axis: AxisNames, names: Names) -> Iterator[tuple[Spec, dict[str, Any]]]:
-    """Each combination of a plugin's options, with its axes: its label without swept options, and their values."""
-    for written in one.combinations():
-        spec = names.resolve(kind, one.name, written, one.path)
-        base = label(one.name, {key: spec.options[key] for key in written if key not in one.swept})
-        yield spec, {kind: base, **{axis[kind, key]: axis_value(spec.options[key]) for key in one.swept}}
+def specs(kind: Kind, one: Swept, names: Names) -> list[Spec]:
+    """Each combination of a plugin's options; those with mistakes are left out."""
+    return names.mistakes.every(lambda written: names.resolve(kind, one.name, written, one.path), one.combinations())
+
+
+def _axes(kind: Kind, one: Swept, spec: Spec, axis: AxisNames) -> dict[str, Any]:
+    """The axes of one combination: its label without swept options, and the values of these."""
+    base = label(one.name, {key: spec.options[key] for key in one.axes if key not in one.swept})
+    return {kind: base, **{axis[kind, key]: axis_value(spec.options[key]) for key in one.swept}}
 
 
 def schedules(
-    one: Swept, axis: AxisNames, origin: Origin, datasets: Sequence[DataAt], warm: Warm | None, names: Names
+    one: Swept, axis: AxisNames, origin: Origin, classes: Sequence[int], warm: int | None, names: Names
 ) -> Iterator[ScheduleAt]:
-    """Each combination of the schedule's keys."""
-    classes, length = [data.classes for data in datasets], warm.steps if warm else 0
+    """Each combination of the schedule's keys; `warm` are the steps of a shared warm start, None if it is wrong."""
     for written in one.combinations():
         index = {key: one.axes[key].index(written[key]) for key in one.swept}
 
@@ -150,50 +163,58 @@ def schedules(
             key, *rest = path or [None]
             return names.where(origin(["schedule", key, index.get(key), *rest]))
 
-        with names.mistakes.noting():
-            schedule = validate(Schedule, written, where)
-            with names.mistakes.together():
-                for path, problem in problems(schedule, classes=classes, warm=length):
-                    others = (["schedule", key] for name in path[:1] for key in RELATED.get(name, ()))
-                    names.mistakes.note(names.fail(origin(["schedule", *path], *others), problem))
-            axes = {axis["schedule", key]: axis_value(written[key]) for key in one.swept}
-            yield ScheduleAt(versioned(schedule), axes)
+        schedule = names.mistakes.attempt(_schedule, written, where, origin, classes, warm, names)
+        if schedule is not None:
+            yield ScheduleAt(schedule, {axis["schedule", key]: axis_value(written[key]) for key in one.swept})
 
 
-def check_size(
-    text: ExperimentText,
-    losses: Sequence[Swept],
-    parts: Mapping[str, Sequence[Swept]],
-    path: Path,
+def _schedule(
+    written: Mapping[str, Any],
+    where: Callable[[Path], str],
+    origin: Origin,
+    classes: Sequence[int],
+    warm: int | None,
     names: Names,
-) -> None:
-    """Refuse a grid with too many cells before it is expanded."""
-    sizes = [one.size for one in losses]
+) -> Schedule:
+    unknown = {"warmup"} if warm is None else set()  # keys about which nothing can be said
+    with names.mistakes.together():
+        try:
+            schedule = validate(Schedule, written, where)
+        except FormatError as error:
+            names.mistakes.note(error)
+            unknown |= error.keys(Schedule.model_fields, written)
+            schedule = Schedule.model_validate({key: value for key, value in written.items() if key not in unknown})
+        for path, problem in problems(schedule, classes=classes, warm=warm or 0):
+            others = RELATED.get(path[0], ()) if path else ("steps", "epochs")
+            if not unknown & {*path[:1], *others}:
+                place = origin(["schedule", *path], *(["schedule", key] for key in others if path))
+                names.mistakes.note(names.fail(place, problem))
+    return versioned(schedule)
+
+
+def check_size(text: ExperimentText, swept: Mapping[str, Sequence[Swept]], path: Path, names: Names) -> None:
+    """Refuse a grid with too many cells before it is expanded; `swept` are its losses and the parts of its grid."""
+    sizes = {key: [one.size for one in part] for key, part in swept.items()}
     seeds = text.seeds if isinstance(text.seeds, int) else len(text.seeds)
-    grid = {
-        "losses": sum(sizes) or 1,
-        "widths": len(text.widths),
-        "classes": len(text.classes or [0]),
-        "seeds": seeds,
-    }
-    counts = {f"{key}s": sum(one.size for one in part) for key, part in parts.items()}
-    grid |= {name: count for name, count in counts.items() if count > 1}
+    losses = sizes.pop("losses")
+    grid = {"losses": sum(losses) or 1, "widths": len(text.widths), "classes": len(text.classes or [0]), "seeds": seeds}
+    grid |= {f"{key}s": count for key, part in sizes.items() if (count := sum(part)) > 1}
     if (total := math.prod(grid.values())) > MOST_CELLS:
         product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
-        most = max(range(len(sizes)), key=sizes.__getitem__)
-        lengths = " × ".join(str(len(axis)) for axis in losses[most].axes.values() if len(axis) > 1)
+        most = max(range(len(losses)), key=losses.__getitem__, default=None)
+        axes = () if most is None else swept["losses"][most].axes.values()
+        lengths = " × ".join(str(len(axis)) for axis in axes if len(axis) > 1)
         sweep = f", losses[{most}] alone sweeps {lengths}" if lengths else ""
         raise names.fail(path, f"has {total:,} cells ({product}{sweep}); the limit is {MOST_CELLS:,}")
 
 
-def check_distinct(experiment: Experiment, origin: Origin, names: Names) -> None:
-    """No dataset, backbone or schedule is listed twice."""
+def repeated(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """What is listed twice: its key in the experiment, and its axes in words."""
     listed: dict[str, list[Mapping[str, Any]]] = {
         "dataset": [{**data.axes, "classes": data.classes} for data in experiment.datasets],
         "backbone": [backbone.axes for backbone in experiment.backbones],
         "schedule": [schedule.axes for schedule in experiment.schedules],
     }
     for key, choices in listed.items():
-        if (repeated := first_repeated([tuple(axes.items()) for axes in choices])) is not None:
-            values = ", ".join(told(*axis) for axis in repeated)
-            raise names.fail(origin([key]), f"{values} is listed twice")
+        if (twice := first_repeated([tuple(axes.items()) for axes in choices])) is not None:
+            yield key, ", ".join(told(*axis) for axis in twice)

@@ -17,32 +17,33 @@ from lossbench.suite.settings import SUFFIX
 MOST = {"points": 100, "degrees": 180}  # the largest margin, by the metric's unit
 
 
-def default_headline(file: SuiteFile) -> MetricFile:
+def read_headline(file: SuiteFile, names: Names, *, margin_known: bool) -> MetricFile:
+    """The headline of a suite; it has values, and the suite's margin is one for it."""
     tasks = {raw.get("task", file.defaults.get("task")) for raw in file.experiment}
-    return METRICS["recall@1" if tasks == {"retrieval"} else "accuracy"]
-
-
-def check_headline(headline: MetricFile, file: SuiteFile, names: Names, *, margin_unknown: bool) -> None:
-    """The headline has values, and the suite's margin is one for it."""
+    headline = METRICS["recall@1" if tasks == {"retrieval"} else "accuracy"]
+    if file.headline is not None:
+        headline = names.metric(file.headline, ["headline"])
     if not headline.column:
         raise names.fail(["headline"], f"no record has a value of '{headline.name}'; choose another metric")
-    if "margin" in file.model_fields_set:
-        check_margin(file.margin, headline, ["margin"], names)
-    elif not headline.is_score and not margin_unknown:
-        raise names.fail(["headline"], needs_margin(headline))
+    with names.mistakes.noting():
+        if "margin" in file.model_fields_set:
+            check_margin(file.margin, headline, ["margin"], names)
+        elif not headline.is_score and margin_known:
+            raise names.fail(["headline"], needs_margin(headline))
+    return headline
 
 
-def listed(text: ExperimentText, origin: Origin, names: Names) -> tuple[Spec, ...]:
-    """The metrics of an experiment's own list."""
+def listed(text: ExperimentText, origin: Origin, names: Names, *, task: str | None) -> tuple[Spec, ...]:
+    """The metrics of an experiment's own list; `task` is None if it is wrong."""
     found: dict[str, Spec] = {}
 
     def add(at: tuple[int, str]) -> None:
         index, written = at
         place = origin(["metrics", index])
         metric = names.metric(written, place)
-        if text.task not in metric.tasks:
+        if task is not None and task not in metric.tasks:
             tasks = " or ".join(metric.tasks)
-            raise names.fail(place, f"'{written}' is measured in a {tasks}, and this experiment is a {text.task}")
+            raise names.fail(place, f"'{written}' is measured in a {tasks}, and this experiment is a {task}")
         if metric.name in found:
             raise names.fail(place, f"'{metric.name}' is listed twice")
         found[metric.name] = spec_of(metric)

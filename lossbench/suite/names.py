@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lossbench.core.errors import PluginError, SuiteError, nearest
 from lossbench.core.format import NamedText
 from lossbench.core.labels import label, parse_label
-from lossbench.core.model import Spec
+from lossbench.core.model import Experiment, Spec
 from lossbench.core.values import as_json, flaw
 from lossbench.plugins import metrics
 from lossbench.plugins.metrics import METRICS, MetricFile
@@ -19,6 +19,18 @@ from lossbench.suite.overrides import Origin, where
 
 Path = Sequence[Any]
 CountClasses = Callable[[Spec], int]  # the number of classes of a dataset
+
+
+@dataclass(frozen=True)
+class Partial:
+    """An experiment as far as it could be read; `wrong` are its keys with mistakes."""
+
+    experiment: Experiment | None = None  # None: nothing is known about it
+    wrong: frozenset[str] = frozenset()
+
+    def having(self, *keys: str) -> Experiment | None:
+        """The experiment, if there is no mistake in these keys."""
+        return None if self.wrong & {*keys} else self.experiment
 
 
 class Names:
@@ -31,7 +43,7 @@ class Names:
         self.origin = origin  # of a path in the file: itself, or a key that was set
         self.mistakes = mistakes
         self.metrics: dict[str, MetricFile] = dict(METRICS)  # and those that the suite names
-        self.unread: set[str] = set()  # experiments with mistakes: claims about them are not checked
+        self.unread: dict[str, Partial] = {}  # the experiments with mistakes
         self.unnamed = False  # whether the name of an experiment is wrong
 
     def where(self, path: Path) -> str:

@@ -15,6 +15,7 @@ from lossbench.core.labels import parse_label, plain_value
 from lossbench.core.values import flaw
 from lossbench.suite.explain import validate
 from lossbench.suite.format import ExperimentText, Profile, SuiteFile, Tune, WarmStart
+from lossbench.suite.mistakes import Mistakes
 from lossbench.suite.source import toml_value
 
 SET = "--set"  # the first part of the path of a key that was set
@@ -45,20 +46,25 @@ def parse_set(given: SetLike) -> Overrides:
         written = [f"{key}={_as_text(key, value)}" for key, value in given.items()]
     else:
         written = [given] if isinstance(given, str) else list(given)
+    mistakes = Mistakes()
     suite: dict[str, Any] = {}
     profile: dict[str, Any] = {}
     for text in written:
-        keys, value = _parsed(text)
-        head = keys[0]
-        if head in Profile.model_fields:
-            profile = lay_over(profile, _nested(keys, value))
-        elif head in SuiteFile.model_fields:
-            suite = lay_over(suite, _nested(keys, value))
-        elif head in ExperimentText.model_fields:
-            profile = lay_over(profile, _nested(["all", *keys], value))
-        else:
-            raise SuiteError(f"{SET} {head}: unknown key '{head}'; {_nearest(head)}")
-    return Overrides(written, suite, validate(Profile, profile, lambda path: where("", [SET, *path])))
+        with mistakes.noting():
+            keys, value = _parsed(text)
+            head = keys[0]
+            if head in Profile.model_fields:
+                profile = lay_over(profile, _nested(keys, value))
+            elif head in SuiteFile.model_fields:
+                suite = lay_over(suite, _nested(keys, value))
+            elif head in ExperimentText.model_fields:
+                profile = lay_over(profile, _nested(["all", *keys], value))
+            else:
+                raise SuiteError(f"{SET} {head}: unknown key '{head}'; {_nearest(head)}")
+    found = mistakes.attempt(validate, Profile, profile, lambda path: where("", [SET, *path]))
+    mistakes.check()
+    assert found is not None
+    return Overrides(written, suite, found)
 
 
 def where(source: str, path: Path) -> str:

@@ -13,17 +13,19 @@ from typing import Any
 
 from lossbench.core import values
 from lossbench.core.errors import SuiteError, closest, nearest
-from lossbench.core.format import Protocol
+from lossbench.core.format import Protocol, Text
 from lossbench.core.model import Budget, Experiment, Spec, Suite, SuiteInfo
 from lossbench.core.values import flaws
+from lossbench.plugins.metrics import MetricFile
 from lossbench.plugins.registry import Registry
-from lossbench.suite.claims import cases, check_variants, read_claims, relabelled
+from lossbench.suite.claim_checks import read_claims
+from lossbench.suite.claims import cases, check_variants, relabelled
 from lossbench.suite.experiment import read_experiment
 from lossbench.suite.explain import FormatError, validate
 from lossbench.suite.format import MOST_CELLS, ClaimText, Profile, SuiteFile, Tune
-from lossbench.suite.metrics import check_headline, default_headline, measuring
+from lossbench.suite.metrics import check_metric, measuring, read_headline
 from lossbench.suite.mistakes import Mistakes, paths
-from lossbench.suite.names import CountClasses, Names
+from lossbench.suite.names import CountClasses, Names, Partial
 from lossbench.suite.overrides import SET, Overrides, layered, where
 from lossbench.suite.settings import SUFFIX, tuned
 from lossbench.suite.tuning import with_trials
@@ -32,6 +34,10 @@ NO_PROFILE = "none"  # `--profile none`: the suite without a profile, even if it
 NO_OVERRIDES = Overrides()
 Overlays = Sequence[tuple[list[Any], Profile]]  # profiles, each with its path
 Parts = frozenset[tuple[Any, ...]]  # paths of parts of a suite file
+DEPTH = {"tune": 2, "claim": 3, "profile": 3}  # of the keys that can be left out without the others
+# In place of keys that are wrong or missing, so that the others can be checked.
+CLAIM_STAND_IN = {"text": "x", "experiment": "x"}
+TUNE_STAND_IN = {"trials": 2}
 
 
 def parse(text: str, source: str, registry: Registry, count_classes: CountClasses, profile: str | None = None) -> Suite:
@@ -85,7 +91,7 @@ def read_profiles(
 
 
 def _file(raw: Mapping[str, Any], where: Callable[[Sequence[Any]], str], mistakes: Mistakes) -> tuple[SuiteFile, Parts]:
-    """The suite file without the parts that are wrong, and these parts; raises if the experiments may be among them."""
+    """The suite file without the keys that are wrong, and these; raises if the experiments may be among them."""
     try:
         return validate(SuiteFile, raw, where), frozenset()
     except FormatError as error:
@@ -97,13 +103,22 @@ def _file(raw: Mapping[str, Any], where: Callable[[Sequence[Any]], str], mistake
         ):
             raise
         mistakes.note(error)
-        wrong = frozenset(place[: 2 if place[0] in ("claim", "profile") else 1] for place in error.places)
-        good = {key: value for key, value in raw.items() if (key,) not in wrong}
-        if "claim" in good:
-            good["claim"] = [entry for index, entry in enumerate(good["claim"]) if ("claim", index) not in wrong]
-        if "profile" in good:
-            good["profile"] = {name: one for name, one in good["profile"].items() if ("profile", name) not in wrong}
-        return SuiteFile.model_validate({"name": "x", **good}), wrong
+        wrong = frozenset(place[: DEPTH.get(place[0], 1)] for place in error.places)
+        good: dict[str, Any] = {"name": "x", **_without(raw, wrong)}
+        good["claim"] = [{**CLAIM_STAND_IN, **entry} for entry in good.get("claim", ())]
+        good["tune"] = {**TUNE_STAND_IN, **good["tune"]} if "tune" in good else None
+        return SuiteFile.model_validate(good), wrong
+
+
+def _without(table: Any, wrong: Parts, path: tuple[Any, ...] = ()) -> Any:
+    """A table without the keys at these paths."""
+    if isinstance(table, Mapping):
+        inside = ((key, (*path, key)) for key in table)
+        return {key: _without(table[key], wrong, place) for key, place in inside if place not in wrong}
+    if isinstance(table, list):
+        inside = ((item, (*path, index)) for index, item in enumerate(table))
+        return [_without(item, wrong, place) for item, place in inside if place not in wrong]
+    return table
 
 
 def _suites(
@@ -120,7 +135,10 @@ def _suites(
         grids = dict(mistakes.every(lambda name: (name, reader.grid(name)), (None, *file.profile)))
         whole = _claimable(grids[None][0])
         claims = read_claims(reader.claims(), whole, reader.headline, file.margin, names)
-        if reader.baseline is None:
+        baseline, headline = reader.baseline, reader.headline
+        for each in grids[None][0] if headline else ():
+            mistakes.attempt(check_metric, headline, each, ["headline"], names)
+        if baseline is None or headline is None:
             raise SuiteError
     overridden = to_run(profile, file.auto) if overrides.written else ()
     suites: dict[str | None, Suite] = {}
@@ -128,17 +146,14 @@ def _suites(
         given = overrides if name in overridden else NO_OVERRIDES
         grid, tuning = reader.grid(name, given.profile) if given.written else written
         shown = _claimable(grid)
-        with mistakes.noting():
-            check_variants(claims, shown, [SET] if given.written else ["profile", name], names)
+        check_variants(claims, shown, [SET] if given.written else ["profile", name], names)
         scale = " ".join([*([f"profile {name}"] if name else []), *(f"{SET} {text}" for text in given.written)])
         restated = (_restated(each, whole.get(each.name, each), scale) for each in grid)
-        experiments = tuple(
-            mistakes.every(partial(measuring, headline=reader.headline, claims=claims, names=names), restated)
-        )
+        experiments = tuple(mistakes.every(partial(measuring, headline=headline, claims=claims, names=names), restated))
         info = SuiteInfo(
             name=file.name,
             title=file.title or file.name,
-            baseline=reader.baseline.label,
+            baseline=baseline.label,
             margin=file.margin,
             claims=tuple(
                 case
@@ -155,7 +170,7 @@ def _suites(
             tuning=tuning,
             note=given.profile.note or (file.profile[name].note if name else ""),
             overrides=given.written,
-            headline=reader.headline.name,
+            headline=headline.name,
             metrics=tuple(metric.plain for metric in names.metrics.values()),
         )
         suites[name] = Suite(info, experiments, text, tuple(file.auto or ()))
@@ -192,14 +207,14 @@ class _Reader:
         self.file, self.names = file, names
         self.wrong = wrong  # parts that are not in `file`
         self.experiment_names = [str(raw.get("name", index)) for index, raw in enumerate(file.experiment)]
+        self.untuned = False  # whether [tune] has mistakes
         self.baseline: Spec | None = None
         with names.mistakes.noting():
             self.baseline = None if ("baseline",) in wrong else names.loss(file.baseline, ["baseline"])
-        self.headline = default_headline(file)
-        with names.mistakes.noting():
-            if file.headline is not None:
-                self.headline = names.metric(file.headline, ["headline"])
-            check_headline(self.headline, file, names, margin_unknown=("margin",) in wrong)
+        self.headline: MetricFile | None = None
+        if ("headline",) not in wrong:
+            with names.mistakes.noting():
+                self.headline = read_headline(file, names, margin_known=("margin",) not in wrong)
 
     def check_auto(self) -> None:
         """`auto` lists existing profiles, each once; no profile is called "none"."""
@@ -216,10 +231,16 @@ class _Reader:
                 if name in names[:index]:
                     raise self.names.fail(["auto", index], f"'{name}' is listed twice")
 
-    def claims(self) -> Iterator[tuple[int, ClaimText]]:
-        """The claims as written, with their numbers in the file."""
+    def claims(self) -> Iterator[tuple[int, ClaimText, set[str]]]:
+        """The claims with their numbers in the file, and the keys that are not in them because they are wrong."""
         numbers = (index for index in itertools.count() if ("claim", index) not in self.wrong)
-        return zip(numbers, self.file.claim, strict=False)
+        for index, entry in zip(numbers, self.file.claim, strict=False):
+            yield index, entry, self.wrong_in(ClaimText, "claim", index)
+
+    def wrong_in(self, model: type[Text], *path: Any) -> set[str]:
+        """The keys of a table in the file that are wrong, and those that an unknown one may be meant as."""
+        found = {str(part[-1]) for part in self.wrong if part[:-1] == path}
+        return found | {meant for key in found if (meant := closest(key, model.model_fields))}
 
     def grid(self, name: str | None, given: Profile | None = None) -> tuple[tuple[Experiment, ...], Budget | None]:
         """The experiments of one profile with their trials, and the budget for the report; `given`: keys that were set.
@@ -229,13 +250,50 @@ class _Reader:
         layers = [(["profile", name], self.file.profile[name])] if name else []
         layers += [([SET], given)] if given else []
         experiments = self.experiments(layers)
-        with self.names.mistakes.noting():
+        with self.names.mistakes.noting(self.places(layers) if self.untuned else None):
             return self.tuning(experiments, layers)
-        self.names.unread.update(name + SUFFIX for name in self.experiment_names if not layers)
+        if not layers:
+            self.untuned = True
+            for each in experiments:
+                self.names.unread[each.name + SUFFIX] = Partial(tuned(each), frozenset({"tune"}))
         return experiments, None
+
+    def places(self, overlays: Overlays) -> list[str]:
+        """Where the mistakes of overlays are; what is wrong without them is noted already."""
+        return [self.names.where(place) for place, _ in overlays]
 
     def experiments(self, overlays: Overlays) -> tuple[Experiment, ...]:
         """Every experiment with these overlays."""
+        names = self.experiment_names
+        skip = self.skipped(overlays)
+        found: list[Experiment] = []
+        taken: set[str] = set()
+        for index, (name, raw) in enumerate(zip(names, self.file.experiment, strict=True)):
+            if name in skip:
+                continue
+            here = ["experiment", name if isinstance(raw.get("name"), str) else index]
+            layers: list[tuple[list[Any], Mapping[str, Any]]] = [(["defaults"], self.file.defaults), (here, raw)]
+            for place, overlay in overlays:
+                layers.append(([SET] if place == [SET] else [*place, "all"], overlay.all))
+                layers.append(([*place, "experiment", name], overlay.experiment.get(name, {})))
+            noted = overlays and name in self.names.unread
+            with self.names.mistakes.noting(self.places(overlays) if noted else None):
+                read = read_experiment(layers, here, self.names, baseline=self.baseline, whole=not overlays)
+                if (named := read.having("name")) and named.name in taken:
+                    raise self.names.fail(here, f"two experiments are named '{named.name}'; rename one")
+                taken |= {named.name} if named else set()
+                if read.wrong or read.experiment is None:
+                    if not overlays:
+                        counterpart = read.experiment and tuned(read.experiment)
+                        self.names.unread |= {name: read, name + SUFFIX: Partial(counterpart, read.wrong)}
+                    continue
+                found.append(read.experiment)
+                if (total := sum(each.size for each in found)) > MOST_CELLS:
+                    raise self.names.fail(here, f"brings the suite to {total:,} cells; the limit is {MOST_CELLS:,}")
+        return tuple(found)
+
+    def skipped(self, overlays: Overlays) -> list[str]:
+        """The experiments that these overlays leave out; all experiments that they name exist."""
         names = self.experiment_names
         skip: tuple[list[Any], list[str]] = ([], [])
         for place, overlay in overlays:
@@ -245,35 +303,15 @@ class _Reader:
             for path, name in [*named, *((["skip", index], name) for index, name in enumerate(overlay.skip))]:
                 if name not in names:
                     self.names.mistakes.note(self.names.no_experiment([*place, *path], name, names))
-        found: list[Experiment] = []
-        for index, (name, raw) in enumerate(zip(names, self.file.experiment, strict=True)):
-            if name in skip[1]:
-                continue
-            here = ["experiment", name if isinstance(raw.get("name"), str) else index]
-            layers: list[tuple[list[Any], Mapping[str, Any]]] = [(["defaults"], self.file.defaults), (here, raw)]
-            for place, overlay in overlays:
-                layers.append(([SET] if place == [SET] else [*place, "all"], overlay.all))
-                layers.append(([*place, "experiment", name], overlay.experiment.get(name, {})))
-            inherited = not overlays or name not in self.names.unread  # mistakes below the overlays are noted already
-            with self.names.mistakes.noting(None if inherited else [self.names.where(place) for place, _ in overlays]):
-                found.append(read_experiment(layers, here, self.names, baseline=self.baseline, whole=not overlays))
-                if found[-1].name in [experiment.name for experiment in found[:-1]]:
-                    raise self.names.fail(here, f"two experiments are named '{found[-1].name}'; rename one")
-                if (total := sum(each.size for each in found)) > MOST_CELLS:
-                    raise self.names.fail(here, f"brings the suite to {total:,} cells; the limit is {MOST_CELLS:,}")
-        if not overlays:
-            self.names.unread.update(
-                name + end for name in {*names} - {each.name for each in found} for end in ("", SUFFIX)
-            )
         if set(names) <= set(skip[1]):
-            raise self.names.fail(skip[0], "skips every experiment")
-        return tuple(found)
+            self.names.mistakes.note(self.names.fail(skip[0], "skips every experiment"))
+        return skip[1]
 
     def tuning(
         self, experiments: tuple[Experiment, ...], overlays: Overlays
     ) -> tuple[tuple[Experiment, ...], Budget | None]:
         """The experiments with the trials of [tune], and the budget for the report."""
-        if ("tune",) in self.wrong:
+        if ("tune",) in self.wrong:  # it is no table
             raise SuiteError
         tables = [([*place, "tune"], overlay.tune) for place, overlay in overlays if overlay.tune]
         if self.file.tune is None and not tables:
@@ -282,10 +320,21 @@ class _Reader:
             raise self.names.fail(tables[0][0], "the suite has no [tune] table to override")
         written = self.file.tune.model_dump(exclude_unset=True) if self.file.tune else {}
         merged, origin = layered([(["tune"], written), *tables], tables[-1][0] if tables else ["tune"])
-        tune = validate(Tune, merged, lambda path: self.names.where(origin(path)))
+        wrong = self.wrong_in(Tune, "tune")
         known = [str(raw["name"]) for raw in self.file.experiment if "name" in raw]
         whole = not overlays and not self.names.unread
-        return with_trials(experiments, tune, self.names, known=known, origin=origin, whole=whole)
+        with self.names.mistakes.together():
+            try:
+                tune = validate(Tune, merged, lambda path: self.names.where(origin(path)))
+            except FormatError as error:
+                self.names.mistakes.note(error)
+                wrong |= error.keys(Tune.model_fields, merged)
+                good = {key: value for key, value in merged.items() if key not in wrong}
+                tune = Tune.model_validate({**TUNE_STAND_IN, **good})
+            found = with_trials(experiments, tune, self.names, known=known, origin=origin, whole=whole, wrong=wrong)
+        if wrong:
+            raise SuiteError
+        return found
 
 
 def _claimable(experiments: Sequence[Experiment]) -> dict[str, Experiment]:
