@@ -17,7 +17,7 @@ from lossbench.suite.explain import FormatError, validate
 from lossbench.suite.format import ExperimentText
 from lossbench.suite.grid import Swept
 from lossbench.suite.names import Names, Partial
-from lossbench.suite.overrides import Layers, Origin, layered
+from lossbench.suite.overrides import Layers, Origin, layered, spread
 
 KINDS: dict[str, Kind] = {"losses": "loss", "dataset": "dataset", "backbone": "backbone"}  # keys that name plugins
 # In place of a key that is wrong or missing, so that the others can be checked.
@@ -46,10 +46,12 @@ def read_experiment(layers: Layers, here: list[Any], names: Names, *, baseline: 
             given = getattr(text, key)
             if isinstance(given, list) and (repeated := first_repeated(given)) is not None:
                 raise names.fail(origin([key]), f"{repeated!r} is listed twice")
-    swept: dict[str, list[Swept]] = {"schedule": []}
+    swept: dict[str, list[Swept]] = {key: [] for key in (*KINDS, "schedule")}
     for key, kind in KINDS.items():
         with reading(key):
-            swept[key] = grid.swept_plugins(kind, getattr(text, key), key, origin, names)
+            found = grid.swept_plugins(kind, getattr(text, key), key, origin, names)
+            grid.check_spread(kind, found, spread(layers, key), names)
+            swept[key] = found
     with reading("schedule"):
         swept["schedule"] = [grid.swept_schedule(text.schedule, origin(["schedule"]), names)]
     warm: Warm | None = None
@@ -79,7 +81,7 @@ def read_experiment(layers: Layers, here: list[Any], names: Names, *, baseline: 
         schedules = [
             at for one in swept["schedule"] for at in grid.schedules(one, axis, origin, classes, length, names)
         ]
-    found = Experiment(
+    experiment = Experiment(
         name=text.name,
         task=text.task,
         datasets=tuple(datasets),
@@ -99,10 +101,10 @@ def read_experiment(layers: Layers, here: list[Any], names: Names, *, baseline: 
         default_metrics=text.metrics is None,
         keep=tuple(text.keep),
     )
-    for key, twice in grid.repeated(found) if "classes" not in wrong else ():
+    for key, twice in grid.repeated(experiment) if "classes" not in wrong else ():
         names.mistakes.note(names.fail(origin([key]), f"{twice} is listed twice"))
         wrong.add(key)
-    return Partial(found, frozenset(wrong))
+    return Partial(experiment, frozenset(wrong))
 
 
 def _readable(raw: Mapping[str, Any], origin: Origin, names: Names) -> tuple[ExperimentText, set[str]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lossbench.core.errors import LossbenchError, PluginError
+from lossbench.core.errors import LossbenchError, PluginError, nearest
 from lossbench.core.format import NamedText, Schedule
 from lossbench.core.labels import axis_value, label
 from lossbench.core.model import BackboneAt, DataAt, Experiment, ScheduleAt, Spec
@@ -19,8 +19,9 @@ from lossbench.plugins.registry import Kind
 from lossbench.suite.explain import FormatError, validate
 from lossbench.suite.format import MOST_CELLS, ExperimentText, Plugin
 from lossbench.suite.names import Names, Path
-from lossbench.suite.overrides import Origin
+from lossbench.suite.overrides import Origin, assignment
 from lossbench.suite.recipe import RELATED, problems, versioned
+from lossbench.suite.source import toml_value
 
 AxisNames = Mapping[tuple[str, str], str]  # (part of the experiment, option or key) → name of the axis
 
@@ -72,6 +73,37 @@ def swept_plugin(kind: Kind, item: Plugin, path: Path, names: Names) -> Swept:
         for option, listed in swept.items():
             _check_values(listed, [*path, option], names)
     return Swept(name, {option: swept.get(option, [value]) for option, value in written.items()}, tuple(swept), path)
+
+
+def check_spread(kind: Kind, items: Sequence[Swept], options: Mapping[str, Path], names: Names) -> None:
+    """`options` that are set on a list, with their places, are options of each of its items."""
+    if any(one.name not in names.registry.names(kind) for one in items):
+        return  # reported later
+    plugins = {one.name: names.registry.find(kind, one.name) for one in items}
+    lacking = {
+        option: [name for name, one in plugins.items() if option not in one.options and not one.open_ended]
+        for option in options
+    }
+    whole = toml_value([_written(one, [option for option in options if one.name in lacking[option]]) for one in items])
+    with names.mistakes.together():
+        for option, without in lacking.items():
+            place = options[option]
+            hint = f"write the whole list: {assignment(place[:-1], whole)}"
+            if len(without) == len(plugins):
+                problem = f"none of {', '.join(plugins)} has an option '{option}'"
+                known = [key for plugin in plugins.values() for key in plugin.options]
+                hint = hint if option in plugins else nearest(option, known)
+                names.mistakes.note(names.fail(place, f"{problem}; {hint}"))
+            elif without:
+                problem = f"'{option}' is set for every item of the list, and {kind} '{without[0]}' has no such option"
+                names.mistakes.note(names.fail(place, f"{problem}; {hint}"))
+
+
+def _written(one: Swept, left_out: Sequence[str]) -> Any:
+    """A plugin as a suite writes it, without some of its options."""
+    options = {key: list(values) if key in one.swept else values[0] for key, values in one.axes.items()}
+    kept = {key: value for key, value in options.items() if key not in left_out}
+    return {"name": one.name, **kept} if {*one.swept} & {*kept} else label(one.name, kept)
 
 
 def swept_schedule(written: Mapping[str, Any], path: Path, names: Names) -> Swept:
