@@ -15,7 +15,7 @@ from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import label, parse_label
 from lossbench.core.metric import Metric
 from lossbench.core.model import Experiment, Spec
-from lossbench.core.point import Point, is_number, shown
+from lossbench.core.point import Point, is_number, known_values
 from lossbench.core.values import first_repeated
 from lossbench.suite.claims import (
     AVERAGED,
@@ -220,8 +220,8 @@ def _misplaced(claim: Claim, name: str, experiment: Experiment) -> str:
     if name in AVERAGED and getattr(claim, name) is not None:
         return f"is given twice, also as '{name}'; remove one"
     if not any(point.lies({name: value}) for point in points):
-        known = ", ".join(dict.fromkeys(shown(point[name]) for point in points if name in point))
-        return f"experiment '{experiment.name}' has no {name} {value!r}; known: {known}"
+        known = known_values(value, (point[name] for point in points if name in point))
+        return f"experiment '{experiment.name}' has no {name} {value!r}; {known}"
     return ""
 
 
