@@ -439,7 +439,7 @@ def schema(what: str) -> None:
         found = data_schema.json_schema()
     else:
         from lossbench.plugins.registry import Registry
-        from lossbench.suite.reading import json_schema
+        from lossbench.suite.schema import json_schema
 
         found = json_schema(Registry())
     screen.echo(json.dumps(found, indent=2, ensure_ascii=False))

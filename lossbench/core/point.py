@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from lossbench.core.labels import parse_label
 AXES = ("dataset", "backbone", "classes", "width")  # of every experiment; those that a suite sweeps follow them
 COLUMNS = ("experiment", *AXES)  # of a table with one row per point
 SHORT = {"classes": "C", "width": "M"}  # how texts write these axes
+MOST_KNOWN = 12  # values of an axis in an error
 
 
 class Point(Mapping[str, Any]):
@@ -100,6 +102,19 @@ def told(name: str, value: Any) -> str:
     if isinstance(value, str) and name in AXES:
         return value
     return f"{SHORT.get(name, name)} = {shown(value)}"
+
+
+def known_values(wanted: Any, values: Iterable[Any]) -> str:
+    """The end of an error about a value that an axis does not have: those that it has, the nearest first."""
+
+    def distance(value: Any) -> float:
+        if is_number(value) and is_number(wanted):
+            return abs(float(value) - float(wanted))
+        texts = (str(value), _name(str(value)))
+        return -max(difflib.SequenceMatcher(None, text, str(wanted)).ratio() for text in texts)
+
+    found = sorted(dict.fromkeys(values), key=distance)
+    return f"known: {', '.join(map(shown, found[:MOST_KNOWN]))}{', …' if len(found) > MOST_KNOWN else ''}"
 
 
 def shown(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 MOST_NESTED = 32
@@ -49,6 +49,12 @@ def frozen(value: Any) -> Any:
     if isinstance(value, dict):
         return frozenset((key, frozen(item)) for key, item in value.items())
     return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def first_repeated(items: Sequence[Any]) -> Any:
+    """The first item that occurs a second time; None if there is none."""
+    seen: set[Any] = set()
+    return next((item for item in items if item in seen or seen.add(item)), None)  # type: ignore[func-returns-value]  # add is None
 
 
 def shown(value: Any) -> str:

@@ -114,6 +114,7 @@ def prepare(
     while True:
         profiles = _profiles(source, selection, supply)
         choice, parsed = _at_profile(profiles, source, selection, supply, gpu)
+        selection.check(parsed.experiments)
         lacking = _lacking(parsed, supply, selection)
         downloads = supply.downloads(lacking)
         on_choice(choice, _opening(parsed, choice, downloads) if downloads else "")

@@ -9,10 +9,11 @@ from typing import Any
 
 from lossbench.core.errors import SuiteError, nearest
 from lossbench.core.labels import parse_label
-from lossbench.core.model import SCORED, Cell, Spec
+from lossbench.core.model import SCORED, Cell, Experiment, Spec
+from lossbench.core.point import known_values, matches, shown
 from lossbench.plugins.registry import Registry
+from lossbench.suite.names import resolve
 from lossbench.suite.overrides import SetLike
-from lossbench.suite.reading import resolve
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,33 @@ class Selection:
         given = {name: getattr(self, name) for name in names} | {f"--at {name}": vs for name, vs in self.at.items()}
         return "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in given.items() if values)
 
-    def resolved(self, cells: Sequence[Cell], registry: Registry) -> Selection:
-        """The selection with `losses` as the labels of these cells; axes and losses that no cell has are refused."""
-        axes = dict.fromkeys(name for cell in cells for name in cell.axes)
-        for name in self.at:
+    def check(self, experiments: Sequence[Experiment]) -> None:
+        """Every value that is selected is one of the suite, also where the data of an experiment is missing."""
+        known: dict[str, dict[Any, None]] = {"seed": dict.fromkeys(seed for each in experiments for seed in each.seeds)}
+        for name, value in (axis for each in experiments for point, *_ in each.grid for axis in point.items()):
+            known.setdefault(name, {})[value] = None
+        axes = [name for name in known if name not in ("seed", "experiment")]
+        specs = [data.dataset for each in experiments for data in each.datasets]
+        specs += [at.backbone for each in experiments for at in each.backbones]
+        labels = {spec.label for spec in specs}  # with swept options and numbers of classes, which axes leave out
+        own = {"dataset": self.datasets, "backbone": self.backbones, "width": self.widths, "seed": self.seeds}
+        wrong = [
+            f"--{name}: no cell has the {name} {_quoted(value)}; {known_values(value, known[name])}"
+            for name, values in own.items()
+            for value in values
+            if value not in labels and not any(matches(each, value) for each in known[name])
+        ]
+        for name, values in self.at.items():
             if name not in axes:
-                raise SuiteError(f"--at: no experiment of this suite has the axis '{name}'; {nearest(name, axes)}")
+                wrong.append(f"--at: no experiment of this suite has the axis '{name}'; {nearest(name, axes)}")
+                continue
+            missing = (value for value in values if not any(matches(each, value) for each in known[name]))
+            wrong += [f"--at: no cell has the {name} {_quoted(v)}; {known_values(v, known[name])}" for v in missing]
+        if wrong:
+            raise SuiteError(*wrong)
+
+    def resolved(self, cells: Sequence[Cell], registry: Registry) -> Selection:
+        """The selection with `losses` as the labels of these cells; losses that no cell has are refused."""
         known = {spec.label: spec for cell in cells if cell.kind != "trial" for spec in cell.losses}
         labels: list[str] = []
         for text in self.losses:
@@ -89,6 +111,10 @@ def select(cells: Sequence[Cell], wanted: Selection) -> list[Cell]:
     needed = {cell.warm_cell().key for cell in chosen if cell.warm and cell.kind in SCORED}
     kept = {id(cell) for cell in chosen}
     return [cell for cell in cells if id(cell) in kept or (cell.kind == "warm" and cell.key in needed)]
+
+
+def _quoted(value: Any) -> str:
+    return f"'{value}'" if isinstance(value, str) else shown(value)
 
 
 def parse_shard(text: str) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import pydantic
@@ -30,6 +30,11 @@ class FormatError(SuiteError):
     """A table does not fit its model; each of `places` begins with a key that is wrong or missing."""
 
     places: Sequence[tuple[Any, ...]] = ()
+
+    def keys(self, known: Collection[str], raw: Mapping[str, Any]) -> set[str]:
+        """The keys of the table `raw` that are wrong or missing, and those that an unknown key may be meant as."""
+        found = {str(place[0]) for place in self.places if place}
+        return found | {meant for key in found if (meant := closest(key, known)) and meant not in raw}
 
 
 def _mistakes(problems: Sequence[Any], raw: Any) -> Iterator[tuple[list[Any], list[Any]]]:

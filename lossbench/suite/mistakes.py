@@ -35,12 +35,27 @@ class Mistakes:
             self.found = before | {mistake: None for mistake in self.found if mistake.startswith(tuple(only))}
 
     @contextmanager
+    def noting_in(self, wrong: set[str], part: str) -> Iterator[None]:
+        """Note what is wrong in the block, and go on after it; `part` is then among the `wrong` ones."""
+        before = self._noted
+        with self.noting():
+            yield
+        if self._noted > before:
+            wrong.add(part)
+
+    @contextmanager
     def together(self) -> Iterator[None]:
         """Raise at the end of the block if a mistake was noted in it; the error states none, they are noted already."""
         before = self._noted
         yield
         if self._noted > before:
             raise SuiteError
+
+    def attempt(self, function: Callable[..., Result], *arguments: Any) -> Result | None:
+        """The result of `function`; None if something is wrong."""
+        with self.noting():
+            return function(*arguments)
+        return None
 
     def every(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """The results of `function` for the items in which nothing is wrong."""
@@ -50,7 +65,7 @@ class Mistakes:
                 results.append(function(item))
         return results
 
-    def check(self, places: Callable[[], Sequence[str]]) -> None:
+    def check(self, places: Callable[[], Sequence[str]] = lambda: ()) -> None:
         """Raise all mistakes, in the order of the places that they begin with."""
         if self.found:
             order = {place: number for number, place in enumerate(places())}

@@ -15,6 +15,7 @@ from lossbench.core.labels import parse_label, plain_value
 from lossbench.core.values import flaw
 from lossbench.suite.explain import validate
 from lossbench.suite.format import ExperimentText, Profile, SuiteFile, Tune, WarmStart
+from lossbench.suite.mistakes import Mistakes
 from lossbench.suite.source import toml_value
 
 SET = "--set"  # the first part of the path of a key that was set
@@ -27,6 +28,7 @@ KEYS = (
 )
 INSTEAD = {"steps": "epochs", "epochs": "steps"}  # a key that another one replaces when a table is laid over
 DECAYS = ("shape", "every", "at")  # the keys that distinguish the forms of a decay
+LISTS = ("dataset", "backbone", "losses", "optimizer")  # keys of plugins, which may be lists
 Path = Sequence[Any]
 
 
@@ -45,20 +47,30 @@ def parse_set(given: SetLike) -> Overrides:
         written = [f"{key}={_as_text(key, value)}" for key, value in given.items()]
     else:
         written = [given] if isinstance(given, str) else list(given)
+    mistakes = Mistakes()
     suite: dict[str, Any] = {}
     profile: dict[str, Any] = {}
     for text in written:
-        keys, value = _parsed(text)
-        head = keys[0]
-        if head in Profile.model_fields:
-            profile = lay_over(profile, _nested(keys, value))
-        elif head in SuiteFile.model_fields:
-            suite = lay_over(suite, _nested(keys, value))
-        elif head in ExperimentText.model_fields:
-            profile = lay_over(profile, _nested(["all", *keys], value))
-        else:
-            raise SuiteError(f"{SET} {head}: unknown key '{head}'; {_nearest(head)}")
-    return Overrides(written, suite, validate(Profile, profile, lambda path: where("", [SET, *path])))
+        with mistakes.noting():
+            keys, value = _parsed(text)
+            head = keys[0]
+            if head == "experiment" and keys[1:] and not keys[2:] and not isinstance(value, dict):
+                hint = f"write {SET} experiment.{keys[1]}.KEY=…"
+                if keys[1] in ExperimentText.model_fields:
+                    hint = f"write {SET} experiment.NAME.{keys[1]}=… for one experiment, {SET} {keys[1]}=… for all"
+                raise SuiteError(f"{SET} {'.'.join(keys)}: names no key of an experiment; {hint}")
+            if head in Profile.model_fields:
+                profile = lay_over(profile, _nested(keys, value))
+            elif head in SuiteFile.model_fields:
+                suite = lay_over(suite, _nested(keys, value))
+            elif head in ExperimentText.model_fields:
+                profile = lay_over(profile, _nested(["all", *keys], value))
+            else:
+                raise SuiteError(f"{SET} {head}: unknown key '{head}'; {_nearest(head)}")
+    found = mistakes.attempt(validate, Profile, profile, lambda path: where("", [SET, *path]))
+    mistakes.check()
+    assert found is not None
+    return Overrides(written, suite, found)
 
 
 def where(source: str, path: Path) -> str:
@@ -66,6 +78,11 @@ def where(source: str, path: Path) -> str:
     if path and path[0] == SET:
         return f"{SET} {_dotted(path[1:])}".rstrip()
     return f"{source}: {_dotted(path)}" if path else source
+
+
+def assignment(path: Path, value: str) -> str:
+    """How a value is written at a place: `--set 'dotted.path=value'`, or `key = value`."""
+    return f"{SET} '{_dotted(path[1:])}={value}'" if path[0] == SET else f"{path[-1]} = {value}"
 
 
 def _dotted(path: Path) -> str:
@@ -87,6 +104,11 @@ def _parsed(text: str) -> tuple[list[str], Any]:
     key, written = (part.strip() for part in match.groups())
     if found := flaw(written) or flaw(key):
         raise SuiteError(f"{SET} {key!r}: {found[1]}")
+    if re.search(r"\[\d+\]", key):
+        name = key.partition("[")[0].strip()
+        whole = f"write the whole list: {assignment([SET, name], '[…]')}"
+        instead = f"use its name: {SET} experiment.NAME.seeds=2" if name == "experiment" else whole
+        raise SuiteError(f"{SET} {key}: an item of a list cannot be set by its number; {instead}")
     keys = _keys(key)
     try:
         value = plain_value(written)
@@ -127,18 +149,43 @@ def _nearest(head: str) -> str:
 def lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Tables are merged key by key, other values replaced.
 
-    A table with another `name`, and a decay of another form, is replaced as a whole; `epochs` replace `steps`.
+    A table with another `name`, and a decay of another form, is replaced as a whole; `epochs` replace `steps`. Options
+    without a name are laid over every item of a list of plugins.
     """
     merged = {key: value for key, value in below.items() if INSTEAD.get(key) not in above}
     for key, value in above.items():
         old = merged.get(key)
-        if isinstance(value, dict) and isinstance(old, str):
-            old = {"shape": old} if key == "decay" else _table(old)
-        if isinstance(value, dict) and isinstance(old, dict) and _same_form(key, value, old):
-            merged[key] = lay_over(old, value)
+        if _spreads(value, old) and key in LISTS:
+            merged[key] = [_laid(key, item, value) for item in old]  # type: ignore[union-attr]  # it is a list
         else:
-            merged[key] = value
+            merged[key] = _laid(key, old, value)
     return merged
+
+
+def _laid(key: str, below: Any, above: Any) -> Any:
+    """One value over another."""
+    if isinstance(above, dict) and isinstance(below, str):
+        below = {"shape": below} if key == "decay" else _table(below)
+    if isinstance(above, dict) and isinstance(below, dict) and _same_form(key, above, below):
+        return lay_over(below, above)
+    return above
+
+
+def _spreads(above: Any, below: Any) -> bool:
+    """Whether a table is laid over every item of a list."""
+    return isinstance(below, list) and isinstance(above, dict) and "name" not in above
+
+
+def spread(layers: Layers, key: str) -> dict[str, list[Any]]:
+    """The options that a table sets on every item of the list at `key`, with their places."""
+    found: dict[str, list[Any]] = {}
+    below: Any = None
+    for place, table in layers:
+        if key in table:
+            options = table[key] if _spreads(table[key], below) else None
+            found = {} if options is None else found | {option: [*place, key, option] for option in options}
+            below = table[key] if options is None else below
+    return found
 
 
 def _same_form(key: str, above: Mapping[str, Any], below: Mapping[str, Any]) -> bool:
@@ -157,8 +204,6 @@ def _table(written: str) -> dict[str, Any]:
     return {"name": name, **options}
 
 
-INSTEAD = {"steps": "epochs", "epochs": "steps"}  # a key that another one replaces when a table is laid over
-DECAYS = ("shape", "every", "at")  # the keys that tell the forms of a decay apart
 Layers = Sequence[tuple[list[Any], Mapping[str, Any]]]  # the path of a table, and the table
 
 
@@ -185,6 +230,8 @@ def _has(value: Any, path: Path) -> bool:
     for part in path:
         if not isinstance(value, Mapping):
             return True
+        if isinstance(part, int):  # a table over a list
+            continue
         if part not in value:
             return False
         value = value[part]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from lossbench.core.errors import LossbenchError, PluginError, SuiteError, nearest
 from lossbench.core.format import Schedule
@@ -14,33 +14,15 @@ from lossbench.core.labels import parse_label
 from lossbench.core.model import Budget, DataAt, Experiment, Setting, Spec, Trials
 from lossbench.core.values import frozen
 from lossbench.plugins.ranges import Choices, Range, RangeError, Space, read
-from lossbench.plugins.registry import Registry
 from lossbench.suite.explain import validate
 from lossbench.suite.format import MOST_CELLS, ChoicesText, Tune
-from lossbench.suite.mistakes import Mistakes
+from lossbench.suite.names import Names, Path
 from lossbench.suite.recipe import problems, versioned
 from lossbench.suite.settings import SUFFIX
 from lossbench.suite.trials import settings
 
-Path = Sequence[Any]
 FIXED = ("steps", "epochs", "evaluations", "timm")  # keys of the schedule that are the same for every trial
 RATES = ("lr", "weight_decay", "clip", "loss_lr")
-
-
-class Names(Protocol):
-    """Looks up the plugins and datasets that a suite names, and builds its errors."""
-
-    registry: Registry
-
-    count_classes: Callable[[Spec], int]
-
-    mistakes: Mistakes
-
-    def no_experiment(self, path: Path, name: str, known: Iterable[str]) -> SuiteError: ...
-
-    def fail(self, path: Path, problem: object) -> SuiteError: ...
-
-    def where(self, path: Path) -> str: ...
 
 
 def with_trials(
@@ -51,77 +33,102 @@ def with_trials(
     known: Sequence[str],
     origin: Callable[[Path], Path],
     whole: bool,
+    wrong: Collection[str] = (),
 ) -> tuple[tuple[Experiment, ...], Budget | None]:
     """The experiments, the tuned ones with their trials, and the budget for the report.
 
-    `known` are the names of all experiments; `whole` is false if a profile may skip experiments or losses of [tune].
+    `known` are the names of all experiments; `whole` is false if a profile may skip experiments or losses of [tune];
+    `wrong` are keys of [tune] with mistakes, about which nothing can be said.
     """
-    keys: Space = {}
+    note = names.mistakes.note
     with names.mistakes.together():
-        with names.mistakes.noting():
-            keys = _schedule(tune, names, origin)
+        keys = _schedule(tune, names, origin)
         for index, name in enumerate(tune.experiments or ()):
             if name not in known:
-                names.mistakes.note(names.no_experiment(origin(["experiments", index]), name, known))
+                note(names.no_experiment(origin(["experiments", index]), name, known))
+                whole = False  # a loss may be in what is missing
         chosen = [each for each in experiments if tune.experiments is None or each.name in tune.experiments]
-        whole = whole and all(name in known for name in tune.experiments or ())  # else a loss may be in what is missing
+        if "experiments" in wrong:
+            chosen, whole = [], False
         stated = _stated(tune, chosen, names, origin, whole=whole)
-    found: dict[str, Experiment] = {}
-    told: dict[str, dict[str, str]] = {}
-    for each in chosen:
-        if each.name + SUFFIX in known:
-            problem = f"'{each.name}' gets this name once it is tuned; rename this experiment"
-            raise names.fail(["experiment", each.name + SUFFIX], problem)
-        if tune.seeds > len(each.seeds):
-            problem = f"experiment '{each.name}' has only {len(each.seeds)} seeds, got {tune.seeds}"
-            raise names.fail(origin(["seeds"]), problem)
-        for key in keys:
-            if len({frozen(schedule.model_dump()[key]) for schedule, _ in each.schedules}) > 1:
-                problem = f"experiment '{each.name}' sweeps '{key}'; sweep it or tune it"
-                raise names.fail(origin(["lr"] if key == "lr" and tune.lr else ["schedule", key]), problem)
-        grid = {"trials": tune.trials, "losses": len(each.losses), "widths": len(each.widths)}
-        several = {"datasets": each.datasets, "backbones": each.backbones, "schedules": each.schedules}
-        grid |= {name: len(choices) for name, choices in several.items() if len(choices) > 1} | {"seeds": tune.seeds}
-        if (total := math.prod(grid.values())) > MOST_CELLS:
-            product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
-            problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the limit is {MOST_CELLS:,}"
-            raise names.fail(origin(["trials"]), problem)
-        place = origin(["validation"])
-        datasets = tuple(_held_out(each, data, tune.validation, place, names) for data in each.datasets)
-        classes = min(data.classes for data in (*each.datasets, *datasets))
-        by_label = {}
-        for spec in each.losses:
-            space = _space(spec, stated, names)
-            told[spec.label] = {name: str(axis) for name, axis in space.items()}
-            drawn = settings(spec, space, each.schedules[0].schedule, keys, tune.trials)
-            by_label[spec.label] = tuple(_usable(each, classes, setting, names, origin) for setting in drawn)
-        found[each.name] = replace(each, trials=Trials(by_label, datasets, each.seeds[: tune.seeds]))
+        found = names.mistakes.every(
+            lambda each: _tuned(each, tune, keys, stated, names, known=known, origin=origin), chosen
+        )
     if not found:  # a profile skips them all
         return tuple(experiments), None
-    if not keys and not any(told.values()):
+    told = {label: axes for _, spaces in found for label, axes in spaces.items()}
+    if not keys and not any(told.values()) and not wrong:
         raise names.fail(origin([]), "nothing to tune: no loss declares RANGES; add 'lr', 'schedule' or 'ranges'")
+    with_them = {each.name: each for each, _ in found}
     budget = Budget(
         trials=tune.trials,
         seeds=tune.seeds,
         validation=tune.validation,
         schedule={key: _in_words(key, axis) for key, axis in keys.items()},
         ranges=told,
-        experiments={name: name + SUFFIX for name in found},
+        experiments={name: name + SUFFIX for name in with_them},
     )
-    return tuple(found.get(each.name, each) for each in experiments), budget
+    return tuple(with_them.get(each.name, each) for each in experiments), budget
+
+
+def _tuned(
+    each: Experiment,
+    tune: Tune,
+    keys: Space,
+    stated: Mapping[str, Space],
+    names: Names,
+    *,
+    known: Sequence[str],
+    origin: Callable[[Path], Path],
+) -> tuple[Experiment, dict[str, dict[str, str]]]:
+    """An experiment with its trials, and the ranges of its losses as text."""
+    with names.mistakes.together():
+        for path, problem in _obstacles(each, tune, keys, known):
+            place = path if path[:1] == ["experiment"] else origin(path)
+            names.mistakes.note(names.fail(place, problem))
+        place = origin(["validation"])
+        datasets = tuple(
+            names.mistakes.every(lambda data: _held_out(each, data, tune.validation, place, names), each.datasets)
+        )
+    classes = min(data.classes for data in (*each.datasets, *datasets))
+    by_label, told = {}, {}
+    for spec in each.losses:
+        space = _space(spec, stated, names)
+        told[spec.label] = {name: str(axis) for name, axis in space.items()}
+        drawn = settings(spec, space, each.schedules[0].schedule, keys, tune.trials)
+        by_label[spec.label] = tuple(_usable(each, classes, setting, names, origin) for setting in drawn)
+    return replace(each, trials=Trials(by_label, datasets, each.seeds[: tune.seeds])), told
+
+
+def _obstacles(each: Experiment, tune: Tune, keys: Space, known: Sequence[str]) -> Iterator[tuple[list[Any], str]]:
+    """Why an experiment cannot be tuned like this: a path in [tune] or of an experiment, and a sentence."""
+    if each.name + SUFFIX in known:
+        problem = f"'{each.name}' gets this name once it is tuned; rename this experiment"
+        yield ["experiment", each.name + SUFFIX], problem
+    if tune.seeds > len(each.seeds):
+        yield ["seeds"], f"experiment '{each.name}' has only {len(each.seeds)} seeds, got {tune.seeds}"
+    for key in keys:
+        if len({frozen(schedule.model_dump()[key]) for schedule, _ in each.schedules}) > 1:
+            path = ["lr"] if key == "lr" and tune.lr else ["schedule", key]
+            yield path, f"experiment '{each.name}' sweeps '{key}'; sweep it or tune it"
+    grid = {"trials": tune.trials, "losses": len(each.losses), "widths": len(each.widths)}
+    several = {"datasets": each.datasets, "backbones": each.backbones, "schedules": each.schedules}
+    grid |= {name: len(choices) for name, choices in several.items() if len(choices) > 1} | {"seeds": tune.seeds}
+    if (total := math.prod(grid.values())) > MOST_CELLS:
+        product = " × ".join(f"{count:,} {name}" for name, count in grid.items())
+        problem = f"experiment '{each.name}' would have {total:,} trials ({product}); the limit is {MOST_CELLS:,}"
+        yield ["trials"], problem
 
 
 def _schedule(tune: Tune, names: Names, origin: Callable[[Path], Path]) -> Space:
     """The keys of the schedule that are tuned, in the same ranges for every loss."""
     if tune.lr and "lr" in tune.schedule:
-        raise names.fail(origin(["lr"]), "the learning rate is also in 'schedule'; give its range in one place")
+        problem = "the learning rate is also in 'schedule'; give its range in one place"
+        names.mistakes.note(names.fail(origin(["lr"]), problem))
     parsers = {key: partial(_value, key) for key in Schedule.model_fields if key not in FIXED}
-    found: dict[str, Range | Choices] = {}
-    for place, written in (([], {"lr": tune.lr} if tune.lr else {}), (["schedule"], tune.schedule)):
-        try:
-            found |= read({key: _as_written(value) for key, value in written.items()}, parsers)
-        except RangeError as error:
-            raise names.fail(origin([*place, *([error.option] if error.option else [])]), error) from error
+    parse = partial(read, parsers=parsers)
+    found = _read({"lr": tune.lr} if tune.lr else {}, parse, origin, names)
+    found |= _read(tune.schedule, parse, partial(_below, origin, ["schedule"]), names)
     return {key: _rate(axis) if key in RATES else axis for key, axis in found.items()}
 
 
@@ -169,17 +176,32 @@ def _stated(
     found: dict[str, Space] = {}
     present = {spec.name for each in tuned for spec in each.losses}
     for name, written in tune.ranges.items():
-        place = origin(["ranges", name])
+        place = partial(_below, origin, ["ranges", name])
         try:
             plugin = names.registry.find("loss", name)
             if whole and present and name not in present:
                 raise PluginError(f"no tuned experiment has the loss '{name}'; {nearest(name, present)}")
-            found[name] = plugin.read_ranges({option: _as_written(value) for option, value in written.items()})
-        except RangeError as error:
-            names.mistakes.note(names.fail([*place, *([error.option] if error.option else [])], error))
+            found[name] = _read(written, plugin.read_ranges, place, names)
         except PluginError as error:
-            names.mistakes.note(names.fail(place, error))
+            names.mistakes.note(names.fail(place([]), error))
     return found
+
+
+def _read(
+    written: Mapping[str, Any], parse: Callable[[Any], Space], place: Callable[[Path], Path], names: Names
+) -> dict[str, Range | Choices]:
+    """The ranges of a table, each by itself: what is wrong with one does not hide the others."""
+    found: dict[str, Range | Choices] = {}
+    for key, value in written.items():
+        try:
+            found |= parse({key: _as_written(value)})
+        except RangeError as error:
+            names.mistakes.note(names.fail(place([error.option] if error.option else []), error))
+    return found
+
+
+def _below(origin: Callable[[Path], Path], table: Path, path: Path) -> Path:
+    return origin([*table, *path])
 
 
 def _as_written(value: Any) -> Any:

@@ -145,7 +145,7 @@ WRONG = {
     "no jobs": (["run", "suite.toml", "-j", "0"], "0 is not in the range"),
     "a bad duration": (["run", "suite.toml", "--timeout", "soon"], "not a duration"),
     "unknown profile": (["run", "suite.toml", "--profile", "x"], "no such profile 'x'"),
-    "a filter that leaves nothing": (["run", "suite.toml", "-w", "99"], "no cell matches widths 99"),
+    "a filter that leaves nothing": (["run", "suite.toml", "-w", "99"], "--width: no cell has the width 99; known: 8"),
     "an unknown loss": (["run", "suite.toml", "-l", "sofmax"], "did you mean 'softmax'"),
     "a loss not in the suite": (["run", "suite.toml", "-l", "center"], "no cell of this suite has the loss 'center'"),
     "force and retry": (["run", "suite.toml", "-f", "--retry-failed"], "are mutually exclusive"),

@@ -20,7 +20,7 @@ from lossbench.plan.cells import plan
 from lossbench.plugins import metrics, registry
 from lossbench.plugins.metrics import METRICS, TAKEN, built_in
 from lossbench.store.records import Store, load_records
-from lossbench.suite.reading import json_schema
+from lossbench.suite.schema import json_schema
 from lossbench.tasks import TASKS
 
 NEW = '''"""The share of test images that are taken for one class."""

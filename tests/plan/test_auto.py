@@ -24,7 +24,7 @@ from lossbench.plan.job import prepare
 from lossbench.plan.selection import Selection
 from lossbench.plugins.registry import Registry
 from lossbench.store.records import Store
-from lossbench.suite.reading import json_schema
+from lossbench.suite.schema import json_schema
 from lossbench.suite.source import built_in
 
 

@@ -138,8 +138,39 @@ def test_cells_are_selected_at_values_of_any_axis(read_suite, registry):
     assert {(cell.axes["lr"], cell.axes["train"]) for cell in chosen} == {(0.1, 100), (0.1, 400)}
     assert len(chosen) == len(cells) * (2 * 3) // (4 * 3 * 2)
     assert select(cells, Selection(at={"dataset": ["digits"]})) == select(cells, Selection(datasets=["digits"]))
-    with pytest.raises(SuiteError, match="no experiment of this suite has the axis 'lrr'; did you mean 'lr'"):
-        Selection(at={"lrr": [0.1]}).resolved(cells, registry)
+
+
+SELECTED = {
+    "an axis": ({"at": {"lrr": [0.1]}}, ["--at: no experiment of this suite has the axis 'lrr'; did you mean 'lr'?"]),
+    "a number": ({"at": {"train": [350]}}, ["--at: no cell has the train 350; known: 400, 200, 100"]),
+    "a word for a number": ({"at": {"lr": ["low"]}}, ["--at: no cell has the lr 'low'; known: 0.02, 0.1"]),
+    "a word": ({"at": {"depths": ["(1 2)"]}}, ["--at: no cell has the depths '(1 2)'; known: (1 1), (1)"]),
+    "one of several": ({"at": {"lr": [0.1, 0.03]}}, ["--at: no cell has the lr 0.03; known: 0.02, 0.1"]),
+    "a dataset": ({"datasets": ["digits", "gliphs"]}, ["--dataset: no cell has the dataset 'gliphs'; known: glyphs"]),
+    "a backbone": ({"backbones": ["cn"]}, ["--backbone: no cell has the backbone 'cn'; known: cnn"]),
+    "a width and a seed": (
+        {"widths": [9], "seeds": [0, 77]},
+        ["--width: no cell has the width 9; known: 8", "--seed: no cell has the seed 77; known: "],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SELECTED)
+def test_what_no_cell_has_cannot_be_selected(read_suite, name):
+    chosen, sentences = SELECTED[name]
+    with pytest.raises(SuiteError) as refused:
+        Selection(**chosen).check(read_suite(GRID).experiments)
+    assert len(refused.value.mistakes) == len(sentences)
+    for found, sentence in zip(refused.value.mistakes, sentences, strict=True):
+        assert found.startswith(sentence), found
+
+
+def test_what_cells_have_can_be_selected(read_suite):
+    experiments = read_suite(GRID).experiments
+    labels = [data.dataset.label for data in experiments[0].datasets]
+    bare = Selection(datasets=["digits", *labels], backbones=["cnn"], widths=[8], seeds=[0])
+    bare.check(experiments)
+    Selection(at={"dataset": ["digits"], "lr": [0.1, 0.02], "width": [8], "depths": ["(1 1)"]}).check(experiments)
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
@@ -194,7 +225,7 @@ CLAIMED = {
     "at an unknown axis": ('better = "center"\nthan = "softmax"\nat = { lrr = 0.1 }', ["at.lrr", "did you mean 'lr'"]),
     "at a value that no point has": (
         'better = "center"\nthan = "softmax"\nat = { lr = 0.3 }',
-        ["claim[0].at.lr", "has no lr 0.3; known: 0.02, 0.1"],
+        ["claim[0].at.lr", "has no lr 0.3; known: 0.1, 0.02"],
     ),
     "at values that exclude each other": (
         'better = "center"\nthan = "softmax"\nat = { dataset = "glyphs", train = 100 }',

@@ -157,6 +157,43 @@ def test_an_override_need_not_fit_profiles_that_do_not_run(read):
         read("schedule.steps=4", profile="long")
 
 
+SEVERAL = TWO.replace('"digits"', '["digits[train=500]", { name = "glyphs", classes = 12 }]').replace(
+    '"cnn[channels=4,depths=(1)]"', '["cnn[channels=4]", "mlp"]'
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("dataset.train=99", 'dataset=["digits[train=99]", "glyphs[classes=12,train=99]"]'),
+        (
+            "dataset.train=[9, 99]",
+            'dataset=[{name="digits", train=[9, 99]}, {name="glyphs", classes=12, train=[9, 99]}]',
+        ),
+        ("dataset.name=digits", "dataset=digits"),
+        (
+            'experiment."b.c".dataset.train=99',
+            'experiment."b.c".dataset=["digits[train=99]", "glyphs[classes=12,train=99]"]',
+        ),
+    ],
+)
+def test_an_option_is_set_for_every_item_of_a_list(given, instead, read):
+    assert cells(read(given, text=SEVERAL)) == cells(read(instead, text=SEVERAL)) != cells(read(text=SEVERAL))
+    key = given.replace("=digits", "='digits'")
+    profile = f"{SEVERAL}\n[profile.same]\n{key if key.startswith('experiment') else 'all.' + key}\n"
+    assert cells(read(text=profile, profile="same")) == cells(read(given, text=SEVERAL))
+
+
+def test_an_option_that_one_item_of_a_list_lacks_is_refused_with_the_whole_list(read):
+    with pytest.raises(SuiteError) as refused:
+        read("backbone.channels=8", "backbone.depths=[1]", text=SEVERAL)
+    problem = "'{0}' is set for every item of the list, and backbone 'mlp' has no such option"
+    instead = """write the whole list: --set 'backbone=["cnn[channels=8,depths=(1)]", "mlp"]'"""
+    assert refused.value.mistakes == tuple(
+        f"--set backbone.{option}: {problem.format(option)}; {instead}" for option in ("channels", "depths")
+    )
+
+
 WRONG = {
     "unknown key": (["shedule.steps=1"], "--set shedule: unknown key 'shedule'; did you mean 'schedule'?"),
     "a key of a table": (["lr=0.1"], "--set lr: unknown key 'lr'; did you mean 'schedule.lr'?"),
@@ -181,9 +218,34 @@ WRONG = {
     "of the tuning": (["tune.trials=1"], "--set tune.trials: must be at least 2, got 1"),
     "wrong type": (["schedule=5"], "--set schedule: must be a table, got 5"),
     "no name": (["experiment=5"], "--set experiment: must be a table, got 5"),
+    "a key without an experiment": (
+        ["experiment.seeds=5"],
+        "names no key of an experiment; write --set experiment.NAME.seeds=… for one experiment, --set seeds=… for all",
+    ),
+    "an experiment without a key": (
+        ["experiment.a=5"],
+        "--set experiment.a: names no key of an experiment; write --set experiment.a.KEY=…",
+    ),
     "no value": (["schedule.steps"], "--set schedule.steps: is not of the form key=value"),
     "no key": (["=5"], "is not a key such as schedule.steps"),
-    "an index": (["losses[0]=softmax"], "--set losses[0]: is not a key such as schedule.steps"),
+    "an index": (
+        ["losses[0]=softmax"],
+        "--set losses[0]: an item of a list cannot be set by its number; write the whole list: --set 'losses=[…]'",
+    ),
+    "the number of an experiment": (["experiment[0].seeds=1"], "use its name: --set experiment.NAME.seeds=2"),
+    "an option of one loss": (
+        ["losses.alpha=2.0"],
+        "--set losses.alpha: 'alpha' is set for every item of the list, and loss 'softmax' has no such option; "
+        """write the whole list: --set 'losses=["softmax", "w_softmax[alpha=2.0]"]'""",
+    ),
+    "an option of no loss": (
+        ["losses.alhpa=2.0"],
+        "--set losses.alhpa: none of softmax, w_softmax has an option 'alhpa'; did you mean 'alpha'?",
+    ),
+    "an item by its name": (
+        ["losses.w_softmax.alpha=2.0"],
+        """write the whole list: --set 'losses=["softmax", "w_softmax"]'""",
+    ),
     "a list without quotes": (["losses=[softmax,arcface]"], "--set losses: [softmax,arcface] is not valid TOML"),
     "a quote without end": (['title="half'], '--set title: "half is not valid TOML'),
     "endless nesting": ([f"seeds={'[' * 900}"], "is not valid TOML"),

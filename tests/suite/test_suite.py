@@ -14,7 +14,7 @@ from PIL import Image
 
 from lossbench.core.errors import SuiteError
 from lossbench.core.labels import label, parse_label
-from lossbench.suite.reading import json_schema
+from lossbench.suite.schema import json_schema
 
 
 def changed(old: str, new: str) -> str:

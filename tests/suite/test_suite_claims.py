@@ -88,7 +88,7 @@ def test_a_claim_that_no_cell_can_answer_is_refused(case, read_suite):
     with pytest.raises(SuiteError) as refused:
         read_suite(GRID + claim(body))
     sentence = str(refused.value)
-    assert sentence.startswith("suite.toml: claim[0]")
+    assert sentence.startswith("suite.toml: claim[0]") and "\n" not in sentence
     for part in expected:
         assert part in sentence, sentence
 
@@ -96,7 +96,7 @@ def test_a_claim_that_no_cell_can_answer_is_refused(case, read_suite):
 def test_the_schema_for_editors_knows_all_forms(registry):
     import jsonschema
 
-    from lossbench.suite.reading import json_schema
+    from lossbench.suite.schema import json_schema
 
     known = json_schema(registry)["$defs"]["ClaimText"]["properties"]
     assert {"better", "than", "than_metric", "equivalent", "margin", "increases_with", "loss", "values"} | {

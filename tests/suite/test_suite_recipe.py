@@ -15,7 +15,7 @@ from lossbench.core.errors import SuiteError
 from lossbench.core.model import Cell, SuiteInfo
 from lossbench.plan.cells import plan
 from lossbench.plugins import optimizers
-from lossbench.suite.reading import json_schema
+from lossbench.suite.schema import json_schema
 
 SIZE = 1201  # training images of digits
 
