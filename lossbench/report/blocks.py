@@ -113,11 +113,12 @@ Block = Prose | Table | Figure
 
 @dataclass(frozen=True)
 class Section:
-    """A title and its blocks; `slug` is its address in the page."""
+    """A title and its blocks; `slug` is its address in the page. An appendix is folded there."""
 
     slug: str
     title: str
     blocks: tuple[Block, ...]
+    appendix: bool = False
 
     def __post_init__(self) -> None:
         _plain(self, title=plain.line(self.title))
