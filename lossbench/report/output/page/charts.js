@@ -84,11 +84,19 @@ function differences(width) {
   }).filter((panel) => panel.rows.length);
   const all = panels.flatMap((panel) => panel.rows);
   if (!all.length) return nothing(rows.length ? "No comparison matches the filter" : `No comparison of ${titled(metric)}`);
-  const labelRoom = Math.min(most(all.map((row) => widthOf(data.labels[row.loss]))) + 14, 210);
-  const columns = width < 620 ? 1 : Math.max(1, Math.min(3, panels.length, Math.floor((width + 28) / (labelRoom + 128 + 190))));
+  // Panels stand side by side; one with long labels takes the whole width.
+  const needed = (panel) => most(panel.rows.map((row) => widthOf(data.labels[row.loss]))) + 14;
+  const usual = panels.map(needed).filter((room) => room <= 190);
+  const labelRoom = usual.length ? most(usual) : Math.min(most(panels.map(needed)), 340);
+  const columns = width < 620 || !usual.length ? 1 : Math.max(1, Math.min(3, usual.length, Math.floor((width + 28) / (labelRoom + 128 + 190))));
   const each = Math.floor((width - 28 * (columns - 1)) / columns);
   const margin = chosen.metric() === 0 ? data.margin : null;
-  const nodes = panels.map((panel) => differencePanel(panel, metric, margin, each, labelRoom));
+  const nodes = panels.map((panel) => {
+    const long = columns > 1 && needed(panel) > labelRoom;
+    const node = differencePanel(panel, metric, margin, long ? width : each, long ? Math.min(needed(panel), 340) : labelRoom);
+    if (long) node.style.gridColumn = "1 / -1";
+    return node;
+  });
   const grid = make("div", { className: "panels" }, ...nodes);
   grid.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   const band = known(margin) ? ` Band: ±${margin}${unitOf(metric)}, the differences that count as equivalent.` : "";
@@ -111,7 +119,7 @@ function differencePanel({ point, rows }, metric, margin, width, labelRoom) {
   const [low, high] = padded(range(intervals, known(margin) ? [-1.15 * margin, 1.15 * margin] : [0]));
   const x = scale(low, high, left + 8, right - 10);
   const kept = (value) => Math.max(low, Math.min(high, value));
-  const found = ticks(low, high, Math.max(2, Math.floor((right - left) / 62)));
+  const found = ticks(low, high, Math.max(3, Math.floor((right - left) / 60)));
   const base = data.means.find((row) => row.point === point.index && row.loss === 0 && data.metrics[row.metric] === metric);
   const drawn = rows.map((row, index) => {
     const y = top + index * height + (narrow ? 29 : height / 2);
@@ -138,7 +146,7 @@ function differencePanel({ point, rows }, metric, margin, width, labelRoom) {
   const svg = drawing(width, bottom + 24, `Differences from ${baseName()}: ${point.title}`,
     band, bottomAxis(x, bottom, found, bottom - top), x.inside(0) ? line(x(0), top, x(0), bottom, "zero") : null, drawn);
   const level = base ? `${baseName()} ${valued(metric, base.mean)}, ` : "";
-  const explore = make("button", { type: "button", className: "plain", title: "Explore this point" }, point.title);
+  const explore = make("button", { type: "button", className: "title-link", title: "Explore this point" }, point.title);
   explore.addEventListener("click", () => choose({ at: point.key, section: "explore" }, { push: true }));
   return make("div", { className: "panel" }, make("h4", {}, explore), make("p", { className: "about" }, `${level}${seedsOf(rows, metric.rounds ? "rounds" : "seeds")}`), svg);
 }
@@ -178,7 +186,7 @@ function differenceFinding(panels, rows, metric) {
 const linesOf = (point) => data.along.filter((entry) => entry.experiment === point.experiment);
 
 function alongAxis(width) {
-  const point = chosen.point();
+  const point = chosen.point(true);
   const entries = linesOf(point);
   if (!entries.length) {
     return nothing(`${point.experiment} varies no numeric axis`, data.along.map((entry) => [`${entry.experiment}: ${entry.axis}`, { at: data.points[entry.lines[0].points[0]].key, axis: entry.axis }]));
@@ -218,7 +226,7 @@ function axisFinding(entry, points, gains, means, metric) {
   if (decided.length) {
     const top = decided.reduce((a, b) => (Math.abs(b.delta) > Math.abs(a.delta) ? b : a));
     const others = decided.length - 1;
-    return `${data.labels[top.loss]} differs most from ${base} at ${at(top)}: ${changed(metric, top.delta)}${others ? `; ${counted(others, "other difference")} of ${gains.length - 1} ${others === 1 ? "is" : "are"} decided` : ""}`;
+    return `${data.labels[top.loss]} differs most from ${base} at ${at(top)}: ${changed(metric, top.delta)}${others ? `; ${others} of the ${gains.length - 1} other differences ${others === 1 ? "is" : "are"} decided too` : ""}`;
   }
   if (gains.length) return `No difference from ${base} is decided at any ${entry.axis}`;
   const line0 = means.filter((row) => row.loss === means[0].loss);
@@ -229,7 +237,7 @@ function axisFinding(entry, points, gains, means, metric) {
 function linePanel(title, rows, key, width, { values, log, at, points, metric, entry, minimum }, about, margin) {
   const byLoss = [...new Set(rows.map((row) => row.loss))].sort((a, b) => a - b);
   const labels = byLoss.map((loss) => data.labels[loss]);
-  const labelRoom = Math.min(most(labels.map((label) => widthOf(label, 11))) + 16, width < 430 ? 92 : 150);
+  const labelRoom = Math.min(most(labels.map((label) => widthOf(label, 11))) + 16, width < 430 ? 96 : 172);
   const height = Math.max(240, 15 * byLoss.length + 60);
   const [top, bottom] = [8, height - 42];
   const intervals = rows.map((row) => [row.low ?? row[key], row[key], row.high ?? row[key]]);
@@ -307,7 +315,9 @@ function againstCost(width) {
   const height = Math.max(380, 17 * rows.length + 90);
   const [top, bottom] = [10, height - 48];
   const ys = padded(range(rows.map((row) => [row.low ?? row.mean, row.mean, row.high ?? row.mean])));
-  const xs = padded(range(rows.map((row) => [row.cost.low ?? row.cost.value, row.cost.value, row.cost.high ?? row.cost.value])));
+  const usual = 2.5 * median(rows.map((row) => row.cost.value)); // what costs more is drawn at the edge
+  const near = rows.map((row) => row.cost).filter((one) => one.value <= usual);
+  const xs = padded([least(near.map((one) => one.low ?? one.value)), most(near.map((one) => Math.min(one.high ?? one.value, usual)))], 0.08);
   if (metric.score) [ys[0], ys[1]] = [Math.max(0, ys[0]), Math.min(100.5, ys[1])];
   const found = ticks(ys[0], ys[1], 5);
   const left = most(found.map(([, written]) => widthOf(written, 11))) + 16;
@@ -321,19 +331,24 @@ function againstCost(width) {
   const stairs = front.map((row, index) => `${index ? `H${x(clip(row.cost.value, x)).toFixed(1)}V` : `M${x(clip(row.cost.value, x)).toFixed(1)} `}${y(clip(row.mean, y)).toFixed(1)}`).join("");
   const spots = rows.map((row) => {
     const [px, py] = [x(clip(row.cost.value, x)), y(clip(row.mean, y))];
-    const beyond = !x.inside(row.cost.value) ? ` → ${as.write(row.cost.value)}` : !y.inside(row.mean) ? ` ${row.mean < y.low ? "↓" : "↑"} ${fixed(row.mean, metric.digits)}` : "";
+    const beyond = (!x.inside(row.cost.value) ? ` → ${as.write(row.cost.value)}` : "") + (!y.inside(row.mean) ? ` ${row.mean < y.low ? "↓" : "↑"} ${fixed(row.mean, metric.digits)}` : "");
     const name = fitting(data.labels[row.loss], (width < 480 ? 130 : 280) - widthOf(beyond, 11.5), 11.5);
     const bars = [known(row.low) ? [px, y(clip(row.high, y)), px, y(clip(row.low, y))] : null, known(row.cost.low) ? [x(clip(row.cost.low, x)), py, x(clip(row.cost.high, x)), py] : null].filter(Boolean);
     return { row, px, py, name, beyond, bars, room: widthOf(name + beyond, 11.5) };
   });
-  const places = labelled(spots, { left, right, top, bottom });
+  const steps = front.flatMap((row, index) => {
+    if (!index) return [];
+    const [before, here] = [front[index - 1], row].map((one) => [x(clip(one.cost.value, x)), y(clip(one.mean, y))]);
+    return [[before[0], before[1], here[0], before[1]], [here[0], Math.min(before[1], here[1]), here[0], Math.max(before[1], here[1])]];
+  });
+  const places = labelled(spots, [...spots.flatMap((spot) => spot.bars), ...steps], { left, right, top, bottom });
   const drawn = spots.map(({ row, px, py, name, beyond, bars }, index) => {
     const [lx, ly, ex, ey] = places[index];
     const parts = [draw("circle", { cx: px, cy: py, r: 11, class: "hit" })];
     if (Math.hypot(ex - px, ey - py) > 14) parts.push(line(px, py, ex, ey, "leader"));
     parts.push(...bars.map((bar) => line(...bar, "interval thin")));
     parts.push(shape(data.losses[row.loss].marker, px, py, 5.5, { class: best.has(row) ? "solid" : "hollow" }));
-    parts.push(draw("text", { x: lx.toFixed(1), y: (ly + 10).toFixed(1), class: "name" }, name, draw("tspan", { class: "soft" }, beyond)));
+    parts.push(draw("text", { x: lx.toFixed(1), y: (ly + 10).toFixed(1), class: "name halo" }, name, draw("tspan", { class: "soft" }, beyond)));
     const more = [[as.name, `${as.write(row.cost.value)}${known(row.cost.low) ? ` ${spanned(row.cost.low, row.cost.high, as.write)}` : ""}`]];
     if (known(row.cost.chance)) more.push(["P(on the front)", row.cost.chance.toFixed(2)]);
     const about = aboutMean(row, metric, point, more);

@@ -49,15 +49,16 @@ const widthOf = (text, size = 12) => {
   }
   return widths.get(key);
 };
-// Shortened in the middle: the ends of `w_softmax[alpha=1.0,gradient=exact]` say most.
-const fitting = (text, room, size = 12) => {
-  if (widthOf(text, size) <= room) return text;
-  for (let kept = text.length - 1; kept > 2; kept -= 1) {
+// A label that is too long loses the names of its options, which the legend has: `w_softmax[1.0,exact]`; then its middle.
+const fitting = (label, room, size = 12) => {
+  const brief = label.replace(/([[,])\w+=/g, "$1");
+  for (const candidate of [label, brief]) if (widthOf(candidate, size) <= room) return candidate;
+  for (let kept = brief.length - 1; kept > 2; kept -= 1) {
     const head = Math.ceil(kept * 0.45);
-    const short = `${text.slice(0, head)}…${text.slice(head - kept)}`;
+    const short = `${brief.slice(0, head)}…${brief.slice(head - kept)}`;
     if (widthOf(short, size) <= room) return short;
   }
-  return `${text.slice(0, 1)}…`;
+  return `${label.slice(0, 1)}…`;
 };
 
 // --- scales
@@ -71,7 +72,7 @@ function scale(low, high, from, to, log = false) {
 function ticks(low, high, count) {
   const rough = (high - low) / Math.max(count, 1) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999) ?? rough;
+  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.7) ?? rough;
   const digits = Math.max(0, Math.min(8, -Math.floor(Math.log10(step) + 1e-9) + (step / power === 2.5 ? 1 : 0)));
   const found = [];
   for (let index = Math.ceil(low / step - 1e-9); index * step <= high + step * 1e-9; index += 1) found.push(index * step);
@@ -120,7 +121,7 @@ function dodged(wanted, gap, top, bottom) {
 
 // Where the labels of marks go: each takes the place around its mark, the near ones first, that covers least of other
 // labels, marks and bars. Gives x and y of the upper left corner, and the end of a leader line.
-function labelled(spots, { left, right, top, bottom }) {
+function labelled(spots, lines, { left, right, top, bottom }) {
   const taken = [];
   const boxes = spots.map(({ px, py }) => [px - 7, py - 7, px + 7, py + 7]);
   const meets = (a, b) => a[0] < b[2] && a[2] > b[0] && a[1] < b[3] && a[3] > b[1];
@@ -135,9 +136,11 @@ function labelled(spots, { left, right, top, bottom }) {
         const x0 = turn > 90 && turn < 270 ? ex - room : turn % 180 === 90 ? ex - room / 2 : ex;
         const box = [x0 - 2, ey - 8, x0 + room + 2, ey + 7];
         if (box[0] < left || box[2] > right || box[1] < top || box[3] > bottom) continue;
-        const cost = away + 300 * taken.filter((other) => meets(box, other)).length
+        const own = Math.hypot(ex - px, ey - py);
+        const stray = spots.some((other, at) => at !== index && Math.hypot(ex - other.px, ey - other.py) < own);
+        const cost = away + 70 * stray + 300 * taken.filter((other) => meets(box, other)).length
           + 120 * boxes.filter((other) => meets(box, other)).length
-          + 22 * spots.flatMap((spot) => spot.bars).filter((bar) => meets(box, [bar[0] - 1, bar[1] - 1, bar[2] + 1, bar[3] + 1])).length;
+          + 25 * lines.filter((bar) => meets(box, [bar[0] - 1, bar[1] - 1, bar[2] + 1, bar[3] + 1])).length;
         if (!best || cost < best.cost) best = { cost, box, place: [x0, ey - 6, ex, ey] };
       }
     }
@@ -253,6 +256,7 @@ const badge = (word, kind) => make("span", { className: `badge ${kind}` }, word)
 const tip = {
   node: null,
   over: null,
+  at: 0,
   show(target) {
     const about = abouts.get(target);
     if (!about) return;
@@ -269,6 +273,7 @@ const tip = {
     );
     this.node.hidden = false;
     const [box, mine] = [target.getBoundingClientRect(), this.node.getBoundingClientRect()];
+    this.at = box.top;
     const wide = box.width > 220; // a whole row: beside the middle, above or below
     const x = wide ? box.left + box.width / 2 - mine.width / 2 : box.right + 10;
     const left = !wide && x + mine.width > innerWidth - 8 ? box.left - mine.width - 10 : x;
@@ -318,5 +323,6 @@ function watchMarks(openCells) {
       else found.click();
     }
   });
-  document.addEventListener("scroll", () => { if (tip.over && tip.over !== document.activeElement) tip.hide(); }, { capture: true, passive: true });
+  // What scrolls away takes its tip with it.
+  document.addEventListener("scroll", () => { if (tip.over && Math.abs(tip.over.getBoundingClientRect().top - tip.at) > 4) tip.hide(); }, { capture: true, passive: true });
 }

@@ -37,6 +37,7 @@ function card(figure, chart) {
     plot.replaceChildren(...made.nodes);
     const key = (made.legend ?? []).map((word) => make("span", { className: `tone-${VERDICT[word].tone}` }, `${VERDICT[word].sign} ${word}`));
     foot.replaceChildren(...(key.length ? [make("span", { className: "verdicts" }, ...key)] : []), made.note ?? "");
+    figure.classList.toggle("empty", Boolean(made.empty));
     stale = false;
   };
   new IntersectionObserver((changes) => { near = changes.at(-1).isIntersecting; paint(false); }, { rootMargin: "300px 0px" }).observe(figure);
@@ -130,18 +131,17 @@ function exploreCard() {
     next.click();
   });
   const hasValues = new Set(data.means.map((row) => row.point));
-  const current = () => views.find((view) => view.id === state.view) ?? views[0];
+  const current = () => views.find((view) => view.id === chosen.view());
   const update = () => {
     const view = current();
-    // A view that needs an axis opens at an experiment that has one, unless the reader chose where.
-    if (view.id === "axis" && !state.at && !linesOf(chosen.point()).length) state.at = data.points[data.along[0].lines[0].points.at(-1)].key;
     for (const tab of tabs.children) {
       const on = tab.id === `tab-${view.id}`;
       tab.setAttribute("aria-selected", String(on));
       tab.tabIndex = on ? 0 : -1;
+      if (on) tabs.scrollLeft = Math.max(0, tab.offsetLeft - tabs.offsetLeft - 40); // on a phone not all tabs fit
     }
     for (const [id, { figure }] of cards) figure.classList.toggle("away", id !== view.id);
-    const here = chosen.point();
+    const here = chosen.point(view.id === "axis");
     const options = [];
     for (const one of data.points.filter((entry) => hasValues.has(entry.index))) {
       const last = options.at(-1);
@@ -190,7 +190,8 @@ function filterBox() {
   };
   const buttons = data.losses.map((loss, index) => {
     const swatch = tinted(draw("svg", { viewBox: "-8 -8 16 16", width: 16, height: 16, "aria-hidden": "true" }, draw("path", { d: SHAPES[loss.marker](5.5), class: "solid" })), index);
-    const button = make("button", { type: "button", title: loss.label }, swatch, make("span", {}, loss.label));
+    const button = make("button", { type: "button", title: loss.label }, swatch, make("span", {}, fitting(loss.label, 205, 12.5)));
+    button.setAttribute("aria-label", loss.label);
     button.addEventListener("click", () => {
       const off = new Set(state.off);
       if (off.has(loss.label)) off.delete(loss.label); else off.add(loss.label);
@@ -228,12 +229,13 @@ function filterBox() {
 function contents() {
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
   const sections = [...document.querySelectorAll("main section[id]")];
-  const go = (slug, smooth) => {
+  const go = (slug) => {
     const section = byId(slug);
     if (!section) return;
     const fold = section.querySelector(":scope > details");
     if (fold) fold.open = true;
-    section.scrollIntoView({ behavior: smooth ? "smooth" : "instant" });
+    section.scrollIntoView();
+    requestAnimationFrame(() => section.scrollIntoView()); // tables on the way have their true heights only now
   };
   let held = 0; // while a jump scrolls, its target is the current section
   const point = (slug) => {
@@ -258,10 +260,10 @@ function contents() {
   addEventListener("scroll", update, { passive: true });
   addEventListener("resize", update);
   return {
-    go: (slug, smooth = matchMedia("(prefers-reduced-motion: no-preference)").matches) => {
-      held = performance.now() + 900;
+    go: (slug) => {
+      held = performance.now() + 500;
       point(slug);
-      go(slug, smooth);
+      go(slug);
     },
     update,
   };
@@ -311,7 +313,7 @@ document.addEventListener("DOMContentLoaded", () => {
   };
   watchers.push(follow);
   follow(Object.keys(EMPTY));
-  if (state.section) toc.go(state.section, false); else toc.update();
+  if (state.section) toc.go(state.section); else toc.update();
   addEventListener("popstate", () => {
     const next = parsed(location.hash);
     const changes = Object.keys(next).filter((name) => String(next[name]) !== String(state[name]));

@@ -69,7 +69,15 @@ function choose(changes, { push = false } = {}) {
 // --- what the choices mean; a name in an old link that no longer exists means the default
 const chosen = {
   metric: () => Math.max(0, data.metrics.findIndex((metric) => metric.name === state.metric)),
-  point: () => data.points.find((point) => point.key === state.at) ?? data.points.find((point) => point.chief && !point.untuned && data.at("means", point.index).length > 2) ?? data.points.find((point) => data.at("means", point.index).length) ?? data.points[0],
+  // Without a choice: for a chart along an axis an experiment that has one, else the first with several losses.
+  point: (along = false) => {
+    const asked = data.points.find((point) => point.key === state.at);
+    if (asked) return asked;
+    if (data.along.length && along) return data.points[data.along[0].lines[0].points.at(-1)];
+    const losses = (point) => data.at("means", point.index).filter((row) => row.metric === 0).length;
+    return data.points.find((point) => point.chief && !point.untuned && losses(point) > 2) ?? data.points.find(losses) ?? data.points[0];
+  },
+  view: () => (VIEWS.find((view) => view.id === state.view && view.has()) ?? VIEWS.find((view) => view.has()))?.id,
 };
 
 // A text must contain every word of the filter, and none that follows a minus.

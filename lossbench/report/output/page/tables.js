@@ -61,7 +61,7 @@ function enhance(card) {
   for (const row of rows) {
     if (!row.dataset.g) continue;
     const cell = row.cells[opening];
-    const button = make("button", { type: "button", className: "open", title: "Show the cells behind this row" }, ...cell.childNodes);
+    const button = make("button", { type: "button", className: "cells", title: "Show the cells behind this row" }, ...cell.childNodes);
     button.setAttribute("aria-haspopup", "dialog");
     cell.append(button);
   }
@@ -94,7 +94,7 @@ function watchTables(openCells) {
   const filters = [...document.querySelectorAll(".card")].map(enhance);
   document.addEventListener("click", (event) => {
     const row = event.target.closest?.("tr[data-g]");
-    const button = row?.querySelector("button.open");
+    const button = row?.querySelector("button.cells");
     if (!button) return;
     if (event.target.closest("button") === button || (!event.target.closest("button, a") && !String(getSelection()))) {
       button.focus(); // focus returns here when the dialog closes
@@ -102,12 +102,12 @@ function watchTables(openCells) {
     }
   });
   document.addEventListener("keydown", (event) => {
-    const button = event.target.closest?.("button.open");
+    const button = event.target.closest?.("button.cells");
     const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
     if (!button || !step) return;
     let next = button.closest("tr")[step];
     while (next && (next.classList.contains("out") || !next.dataset.g)) next = next[step];
-    next?.querySelector("button.open")?.focus();
+    next?.querySelector("button.cells")?.focus();
     event.preventDefault();
   });
   return () => filters.forEach((filter) => filter());
