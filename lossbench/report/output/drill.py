@@ -1,8 +1,8 @@
 """The cells behind each number of the report, as plain data for the page's panel.
 
-Every planned cell is included once, with or without a record. A row of a table or a mark of a chart points at groups of
-cells (a loss at a point); paths are relative to the run folder, and the end of a log is kept only for cells that did not
-finish.
+Every planned cell is included once, with or without a record. A row of a table or a mark of a chart points at groups
+of cells (a loss at a point); paths are relative to the run folder, and the end of a log is kept only for cells that did
+not finish.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Drill:
         return [self.groups[anchor] for anchor in anchors if anchor in self.groups]
 
     def payload(self, metrics: Mapping[str, int]) -> dict[str, Any]:
-        """Everything that the panel needs, without duplicates. `metrics`: those to show, with digits after the point."""
+        """Everything that the panel needs, without duplicates. `metrics`: those to show, with their digits."""
         notes: dict[str, int] = {}
         left = ALL_LOGS
         rows = []

@@ -1,7 +1,7 @@
 """Sections and results → report.html: one file that loads nothing, made of the files in `page/`.
 
-Text and tables are in the page itself; its charts are drawn by its script from one JSON payload. All text is escaped. As
-a second safeguard the page's content security policy allows no script but its own.
+Text and tables are in the page itself; its charts are drawn by its script from one JSON payload. All text is escaped.
+As a second safeguard the page's content security policy allows no script but its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lossbench.report.palette import looks
 
 PAGE = Path(__file__).parent / "page"
 SCRIPTS = ("kit.js", "state.js", "charts.js", "tables.js", "cells.js", "page.js")  # one script, in this order
-WIDE = 44  # characters; longer texts may wrap
+WIDE = 30  # characters; longer texts may wrap
 
 # Text has a contrast of 4.5 or more with every background that it may be on; a test computes it.
 LIGHT = {
@@ -140,8 +140,8 @@ def _cell(table: Table, row: int, column: int, text: str) -> str:
     if heading == "verdict" and text:
         shown = f'<span class="badge {TONES.get(text, "plain")}">{shown}</span>'
     if heading in table.left:
-        if heading == "loss":  # on a phone `name[option=1]` may wrap before its options
-            shown = shown.replace("[", "<wbr>[")
+        if "[" in text:  # a label may wrap before and between its options
+            shown = shown.replace("[", "<wbr>[").replace(",", ",<wbr>")
         return f'<td class="l wide">{shown}</td>' if len(text) > WIDE else f'<td class="l">{shown}</td>'
     rank = table.rank(row, column)
     said = "" if rank is None or _is(text, rank) else f' data-n="{rank:.9g}"'
@@ -160,4 +160,3 @@ def _headed(caption: str) -> Markup:
     """A caption with what it is about, the part before a colon, in bold."""
     name, colon, rest = caption.partition(": ")
     return Markup("<b>{}</b>: {}").format(name, rest) if colon and len(name) <= 40 else escape(caption)
-

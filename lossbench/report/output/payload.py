@@ -32,7 +32,7 @@ VERDICTS = ("better", "worse", "equivalent", "undecided", "not testable")
 STEPS = 32  # of a learning curve
 MOST_PAIRS = 5_000  # of losses at points; beyond that only one point of each experiment has its pairs
 MOST_CLASSES = 20  # with an angle each; of more classes the quartiles are shown
-BYTES = {"fc": "fc", "classifier": "classifier", "state": "loss", "model": "model", "optimizer": "optimizer", "peak": "peak"}
+LEDGER = ("fc", "classifier", "loss", "model", "optimizer", "peak")  # columns bytes_…
 
 FIELDS = {
     "means": ("metric", "point", "loss", "n", "mean", "low", "high"),
@@ -42,7 +42,7 @@ FIELDS = {
     ),
     "pairs": ("point", "a", "b", "n", "delta", "low", "high", "verdict"),
     "curves": ("point", "loss", "series", "n", "steps", "means", "lows", "highs"),
-    "memory": ("point", "loss", *BYTES),
+    "memory": ("point", "loss", "fc", "classifier", "state", "model", "optimizer", "peak"),
     "phases": ("point", "loss", "rounds", "step", *PHASES),
     "fronts": ("point", "loss", "bytes", "memory", "time"),
     "angles": ("point", "loss", "split", "n", "classes", "values"),
@@ -105,7 +105,7 @@ class Payload:
     # --- where
 
     def described_points(self) -> list[dict[str, Any]]:
-        """One entry per planned point: its experiment, a short name that is unique, all axes, and what it stands for."""
+        """One entry per planned point: its experiment, a short name, all axes, and whether it represents others."""
         by_experiment: dict[str, list[Point]] = {}
         for point in self.points:
             by_experiment.setdefault(point["experiment"], []).append(point)
@@ -184,7 +184,7 @@ class Payload:
                 *(self.metrics[row["metric"]], self.points[row["point"]], self.losses[row["loss"]], row["n"]),
                 *(rounded(row[name], digits) for name in ("delta", "low", "high")),
                 VERDICTS.index(_verdict(row, metric)),
-                plain.line(row.get("flags") or ""),
+                _text(row.get("flags")),
                 _number(row.get("level"), 6),
                 *(_number(row.get("p_holm"), 4), _number(row.get("median"), digits), _number(row.get("worst"), digits)),
                 *(_number(row.get("wins"), 0), [int(count) for count in needed if words.finite(count)]),
@@ -223,9 +223,9 @@ class Payload:
 
     def memory(self) -> Rows:
         for row in _known(self.results.main):
-            numbers = {name: rounded(row[f"bytes_{column}"], 0) for name, column in BYTES.items()}
-            if numbers["model"] is not None:
-                yield [self.points[row["point"]], self.losses[row["loss"]], *numbers.values()]
+            if words.finite(row["bytes_model"]):
+                numbers = [rounded(row[f"bytes_{name}"], 0) for name in LEDGER]
+                yield [self.points[row["point"]], self.losses[row["loss"]], *numbers]
 
     def phases(self) -> Rows:
         for row in self.results.phases.to_dict("records"):
@@ -298,6 +298,11 @@ def _verdict(row: Mapping[str, Any], metric: Metric) -> str:
 def _known(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of the main table that have finished cells."""
     return frame[frame["n"] > 0].to_dict("records") if len(frame) else []
+
+
+def _text(value: Any) -> str:
+    """A text of a frame; nothing where the frame has none."""
+    return plain.line(value) if isinstance(value, str) else ""
 
 
 def _number(value: Any, digits: int) -> float | int | None:
