@@ -30,6 +30,10 @@ KEYS = {
     "Tab": (9, ""),
     "ArrowDown": (40, ""),
     "ArrowUp": (38, ""),
+    "ArrowLeft": (37, ""),
+    "ArrowRight": (39, ""),
+    "Home": (36, ""),
+    "End": (35, ""),
     " ": (32, " "),
 }
 
@@ -134,9 +138,12 @@ class Browser:
 
     # --- reader actions
 
-    def open(self, page: Path) -> None:
+    def open(self, page: Path, chosen: str = "") -> None:
+        """Load a page afresh, with what comes after # in its address."""
+        self.call("Page.navigate", url="about:blank")  # another # alone would not load it again
+        self.until("location.protocol === 'about:'")
         self.errors, self.requests, self.alerts = [], [], []
-        self.call("Page.navigate", url=page.as_uri())
+        self.call("Page.navigate", url=page.as_uri() + (f"#{chosen}" if chosen else ""))
         self.until("document.readyState === 'complete' && location.protocol === 'file:'")
 
     def run(self, expression: str) -> Any:
@@ -155,13 +162,29 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """A real click into the middle of an element."""
-        x, y = self.run(
+        x, y = self._middle(selector)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def hover(self, selector: str) -> None:
+        """Move the mouse to the middle of an element."""
+        x, y = self._middle(selector)
+        self.run("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")  # events of the scrolling
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def choose(self, selector: str, value: str) -> None:
+        """Choose an option of a select element by its value."""
+        self.run(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.value = {json.dumps(value)};"
+            "e.dispatchEvent(new Event('change', {bubbles: true})); })()"
+        )
+
+    def _middle(self, selector: str) -> list[float]:
+        return self.run(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center', behavior: 'instant'}); const r = e.getBoundingClientRect();"
             "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, key: str, *, shift: bool = False) -> None:
         """One key, as the keyboard sends it to whatever has the focus."""

@@ -1,4 +1,4 @@
-"""report.html in a real browser: the page of a small run is opened, clicked, typed into and printed."""
+"""report.html in a real browser: text, tables, the dialog with cells, themes, phone, print, no script, policy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import itertools
 import pytest
 from conftest import SMALL
 from kit.browser import BINARY, Browser, NoBrowserError
+from kit.page_of import written
 from kit.synthetic import Truth, common, noise, write_run
 
 from lossbench import load_records
+from lossbench.analysis.results import analyse
 from lossbench.plan.cells import plan
-from lossbench.report import write
 from lossbench.store.records import Store
 
 pytestmark = [
@@ -27,7 +28,7 @@ SUITE = (
     .replace("widths = [8]", "widths = [4, 9, 12]")
 )
 CURVE = tuple({"step": step, "loss": 1 / step} for step in range(1, 5))
-ROWS = "[...document.querySelectorAll('#comparisons tbody tr')]"
+ROWS = "[...document.querySelectorAll('#answer tbody tr')]"
 OPEN = "document.getElementById('panel').open"
 PANEL = "document.getElementById('panel').innerText"
 
@@ -54,7 +55,7 @@ def run(tmp_path_factory, read_suite):
 
 @pytest.fixture(scope="module")
 def page(run):
-    return write([run], run.parent / "reports").files["report.html"]
+    return written(analyse([run]), run.parent / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def browser(started, page):
     started.run("0")  # lets what the page has still to say come in
     assert started.errors == []
     assert started.alerts == []
-    asked = {address for address in started.requests if not address.startswith("data:")}  # what the page itself holds
+    asked = {address.partition("#")[0] for address in started.requests if not address.startswith("data:")}
     assert asked == {page.as_uri()}
     started.run("localStorage.clear()")
 
@@ -89,7 +90,7 @@ def test_it_opens_quietly_and_a_title_stays_text(browser):
 
 
 def test_a_column_is_sorted_by_mouse_and_by_keyboard_with_gaps_last(browser):
-    heading = "#comparisons th:nth-child(3)"
+    heading = "#answer th:nth-child(3)"
     before = browser.run(column(2))
     assert "–" in before  # the loss that breaks has no accuracy
     state = f"document.querySelector('{heading}').getAttribute('aria-sort')"
@@ -109,24 +110,38 @@ def test_a_column_is_sorted_by_mouse_and_by_keyboard_with_gaps_last(browser):
 
 
 def test_widths_are_sorted_as_numbers(browser):
-    browser.click("#comparisons th:nth-child(2) button")
+    browser.click("#answer th:nth-child(2) button")
     assert browser.run(column(1)) == ["4"] * 4 + ["9 (min)"] * 4 + ["12"] * 4
 
 
-def test_rows_are_filtered_as_one_types(browser):
-    box = "#comparisons input[type=search]"
-    count = "document.querySelector('#comparisons output').textContent"
-    visible = f"{ROWS}.filter(row => row.offsetHeight).length"
+def test_the_filter_applies_to_every_table(browser):
+    visible = "document.querySelectorAll('tbody tr:not(.out)').length"
+    count = "document.querySelector('#answer output').textContent"
     assert browser.run(count) == "12 rows"
-    browser.click(box)
+    browser.click("#filter")
     browser.type("SOFTMAX -w_soft")
-    assert (browser.run(visible), browser.run(count)) == (3, "3 of 12 rows")
+    browser.until(f"{count} === '3 of 12 rows'")
+    assert browser.run(visible) == 2 * 3  # the table is there twice
     browser.type(" nothing")
-    assert (browser.run(visible), browser.run(count)) == (0, "0 of 12 rows")
+    browser.until(f"{count} === '0 of 12 rows'")
+    browser.press("Escape")
+    browser.until(f"{count} === '12 rows'")
+
+
+def test_a_loss_that_is_switched_off_leaves_every_table(browser):
+    browser.click("#legend li:nth-child(3) button")
+    assert (
+        browser.run("document.querySelector('#legend li:nth-child(3) button').getAttribute('aria-pressed')") == "false"
+    )
+    assert "center" in browser.run("location.hash")
+    shown = f"{ROWS}.filter(row => row.offsetHeight).map(row => row.cells[0].textContent)"
+    assert set(browser.run(shown)) == {"softmax", "w_softmax", "hinge"}
+    browser.click("#losses-all")
+    assert len(browser.run(shown)) == 12
 
 
 def test_a_click_on_a_row_shows_its_cells_and_escape_closes(browser):
-    browser.click("#comparisons tbody tr:nth-child(2) td:nth-child(4)")
+    browser.click("#answer tbody tr:nth-child(2) td:nth-child(4)")
     assert browser.run(OPEN)
     text = browser.run(PANEL)
     assert text.startswith("w_softmax against softmax")
@@ -139,12 +154,26 @@ def test_a_click_on_a_row_shows_its_cells_and_escape_closes(browser):
     assert browser.run("document.activeElement.textContent") == "w_softmax"
 
 
+def test_the_dialog_plots_the_seeds_in_pairs(browser, run):
+    frame = load_records(run)
+    frame = frame[frame["width"] == 4].set_index(["label", "seed"])["accuracy"]
+    deltas = [frame["w_softmax", seed] - frame["softmax", seed] for seed in range(3)]
+    browser.click("#answer tbody tr:nth-child(2) td:nth-child(4)")
+    said = browser.run("document.querySelector('.paired .finding').textContent")
+    assert said.startswith(f"w_softmax is better on {sum(delta > 0 for delta in deltas)} of 3 seeds")
+    assert said.endswith(f"mean difference {sum(deltas) / 3:+.2f} points".replace("-", "−"))
+    assert browser.run("document.querySelectorAll('.paired .slope').length") == 2 * 3  # a line and a stem each
+    names = browser.run("[...document.querySelectorAll('.paired .mark')].map(m => m.getAttribute('aria-label'))")
+    assert any("seed 2" in name and f"{deltas[2]:+.2f}".replace("-", "−") in name for name in names)
+    browser.press("Escape")
+
+
 def test_the_panel_says_what_the_records_say(browser, run):
     frame = load_records(run)
     mine = frame[(frame["label"] == "center") & (frame["width"] == 9)].sort_values("seed")
-    browser.click("#accuracy tbody tr:nth-child(7) td:nth-child(2)")
+    browser.click("#answer tbody tr:nth-child(7) td:nth-child(2)")
     shown = browser.run(
-        "[...document.querySelectorAll('#panel tbody tr')].map(row => [...row.cells].map(c => c.innerText))"
+        "[...document.querySelector('#panel table').tBodies[0].rows].map(row => [...row.cells].map(c => c.innerText))"
     )
     assert [row[2] for row in shown] == [f"{value:.2f}" for value in mine["accuracy"]]
     for row, key in zip(shown, mine["key"], strict=True):
@@ -155,7 +184,7 @@ def test_the_panel_says_what_the_records_say(browser, run):
 
 
 def test_rows_are_reached_and_opened_by_keyboard(browser):
-    browser.run("document.querySelector('#comparisons tbody button.open').focus()")
+    browser.run("document.querySelector('#answer tbody button.cells').focus()")
     browser.press("ArrowDown")
     assert browser.run("document.activeElement.textContent") == "w_softmax"
     browser.press("Enter")
@@ -174,15 +203,47 @@ def test_the_first_tab_stop_skips_to_the_report(browser):
     assert browser.run("document.activeElement.id") == "report"
 
 
-def test_cells_that_failed_are_one_click_away_with_the_end_of_their_logs(browser):
+def test_cells_that_failed_are_one_click_away_with_the_end_of_their_logs(browser, page):
     browser.click(".chips button.bad")
     text = browser.run(PANEL)
     assert text.startswith("Cells: failed")
     assert "<i>broken</i>" in text
     assert "</script><script>alert(2)</script>" in text
     assert browser.run("document.querySelectorAll('#panel i, #panel script').length") == 0
+    link = browser.run("location.hash.slice(1)")
     browser.click("#panel-close")
     assert not browser.run(OPEN)
+    browser.open(page, link)
+    assert browser.run(PANEL).startswith("Cells: failed")
+    browser.press("Escape")
+
+
+def test_an_open_dialog_has_an_address_and_back_closes_it(browser, page):
+    browser.click("#answer tbody tr:nth-child(2) td:nth-child(4)")
+    link, text = browser.run("location.hash.slice(1)"), browser.run(PANEL)
+    browser.run("history.back()")
+    browser.until(f"!{OPEN}")
+    browser.open(page, link)
+    assert browser.run(PANEL) == text
+    browser.press("Escape")
+    assert "cells" not in browser.run("location.hash")
+
+
+def test_a_section_has_an_address_and_a_folded_one_opens(browser, page):
+    assert browser.run("document.querySelector('#details details').open") is False
+    browser.click("nav a[href='#details']")
+    assert browser.run("document.querySelector('#details details').open") is True
+    assert browser.run("location.hash") == "#details"
+    browser.until("document.querySelector('nav a[aria-current]')?.hash === '#details'")
+    browser.open(page, "details")
+    assert browser.run("document.querySelector('#details details').open") is True
+    assert browser.run("document.getElementById('details').getBoundingClientRect().top") < 900
+
+
+def test_an_address_with_unknown_names_shows_the_defaults(browser, page):
+    browser.open(page, "nowhere?metric=none&at=none&view=none&off=none&cells=none&line=7&q=")
+    assert not browser.run(OPEN)
+    assert browser.run("document.querySelectorAll('#differences svg.chart').length") > 0
 
 
 def test_the_theme_follows_the_system_until_the_reader_chooses_and_is_remembered(browser, page):
@@ -199,11 +260,16 @@ def test_the_theme_follows_the_system_until_the_reader_chooses_and_is_remembered
     assert browser.run(ground) == dark
 
 
-@pytest.mark.parametrize("width", [360, 768])
-def test_a_phone_scrolls_tables_not_the_page(browser, width):
-    browser.size(width, 740, phone=True)
+@pytest.mark.parametrize("width", [360, 390, 768, 1400])
+def test_no_width_scrolls_the_page_sideways_and_the_first_column_stays(browser, width):
+    browser.size(width, 740, phone=width < 1000)
     assert browser.run("document.documentElement.scrollWidth") <= width
-    browser.click("#comparisons tbody tr:nth-child(2) button.open")
+    first = "document.querySelector('#answer tbody td').getBoundingClientRect().left"
+    browser.run("document.querySelector('#answer .scroll').scrollIntoView()")
+    before = browser.run(first)
+    browser.run("document.querySelector('#answer .scroll').scrollLeft = 200")
+    assert browser.run(first) == pytest.approx(before, abs=1)
+    browser.click("#answer tbody tr:nth-child(2) button.cells")
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.run("document.getElementById('panel').getBoundingClientRect().right") <= width
     assert browser.run(
@@ -212,23 +278,32 @@ def test_a_phone_scrolls_tables_not_the_page(browser, width):
     browser.press("Escape")
 
 
-def test_paper_has_every_row_and_no_buttons(browser):
-    browser.click("#comparisons input[type=search]")
+def test_paper_has_every_row_no_folds_and_no_buttons(browser):
+    browser.click("#filter")
     browser.type("center")
+    browser.until("document.querySelectorAll('.out').length > 0")
+    browser.size(1032, 720)  # what A4 has within its margins
     browser.call("Emulation.setEmulatedMedia", media="print")
-    assert browser.run(f"{ROWS}.every(row => row.offsetHeight)")
-    assert browser.run("[...document.querySelectorAll('.tools, nav, #theme-toggle')].every(e => !e.offsetHeight)")
-    assert browser.pdf().startswith(b"%PDF")
-    browser.call("Emulation.setEmulatedMedia", media="")
+    try:
+        browser.until("document.documentElement.classList.contains('print')")
+        assert browser.run("[...document.querySelectorAll('tbody tr')].every(row => row.offsetHeight)")
+        assert browser.run("[...document.querySelectorAll('.tools, .side, #theme-toggle')].every(e => !e.offsetHeight)")
+        assert browser.run("[...document.querySelectorAll('main *')].filter(e => e.offsetParent).every("
+                           "e => e.getBoundingClientRect().right <= innerWidth + 1)")  # fmt: skip
+        assert browser.pdf().startswith(b"%PDF")
+    finally:
+        browser.call("Emulation.setEmulatedMedia", media="")
+    browser.until("!document.documentElement.classList.contains('print')")
+    assert browser.run("document.querySelector('#details details').open") is False
 
 
 def test_tables_stay_readable_without_javascript(browser, page):
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.open(page)
-        assert browser.run("document.querySelectorAll('main button').length") == 0
+        assert browser.run("[...document.querySelectorAll('button, figure, nav a[href=\"#explore\"]')]"
+                           ".every(e => !e.offsetHeight)")  # fmt: skip
         assert browser.run(f"{ROWS}.every(row => row.offsetHeight)")
-        assert browser.run("document.querySelector('#theme-toggle').offsetHeight") == 0
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
@@ -243,7 +318,7 @@ def test_no_script_but_the_page_s_own_can_run_and_nothing_can_be_loaded(started,
     )
     assert started.run("new Promise(done => setTimeout(() => done(typeof window.ran), 200))") == "undefined"
     assert started.run("fetch('https://example.org').then(() => 'loaded', () => 'refused')") == "refused"
-    assert [address for address in started.requests if not address.startswith(("file:", "data:"))] == []
+    assert [address for address in started.requests if not address.startswith(("file:", "data:", "about:"))] == []
 
 
 def test_headings_landmarks_and_names_are_in_order(browser):
@@ -255,7 +330,8 @@ def test_headings_landmarks_and_names_are_in_order(browser):
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
     for landmark in ("header", "nav[aria-label]", "main"):
         assert browser.run(f"document.querySelectorAll('{landmark}').length") == 1
-    unnamed = "[...document.querySelectorAll('button, input, [role=region], [role=img]')]"
-    assert browser.run(f"{unnamed}.filter(e => !e.textContent.trim() && !e.getAttribute('aria-label')).length") == 0
+    unnamed = "[...document.querySelectorAll('button, input, select, [role=region], [role=img], svg.chart, .mark')]"
+    named = "e.textContent.trim() || e.getAttribute('aria-label') || e.closest('label')"
+    assert browser.run(f"{unnamed}.filter(e => !({named})).length") == 0
     ids = browser.run("[...document.querySelectorAll('[id]')].map(e => e.id)")
     assert len(ids) == len(set(ids))

@@ -1,16 +1,16 @@
-"""The cells behind each number of the report: the content of the page's panel, as compact JSON.
+"""The cells behind each number of the report, as plain data for the page's panel.
 
-Every planned cell is included once, with or without a record. A row of a table points at groups of cells (a loss at a
-point); paths are relative to the run folder, and the end of a log is kept only for cells that did not finish.
+Every planned cell is included once, with or without a record. A row of a table or a mark of a chart points at groups
+of cells (a loss at a point); paths are relative to the run folder, and the end of a log is kept only for cells that did
+not finish.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from lossbench.store.records import Store
 
 LOG_LINES, LOG_CHARACTERS = 20, 2_000  # of one log's end
 ALL_LOGS = 500_000  # characters of log in a page: a run that failed everywhere must not make it unreadable
-CURVE_POINTS = 24  # of a sparkline
-FIELDS = ("group", "seed", "status", "accuracy", "seconds", "flags", "key", "run", "note", "curve")
+CURVE_POINTS = 20  # of a sparkline
+FIELDS = ("group", "seed", "status", "values", "seconds", "flags", "key", "run", "note", "curve")
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # of logs: a page has no use for them
 
@@ -43,11 +43,14 @@ class Drill:
 
     def links(self, table: Table) -> list[list[int]]:
         """The groups of cells behind each row of a table."""
-        anchors = table.anchors or [()] * len(table.rows)
-        return [[self.groups[anchor] for anchor in row if anchor in self.groups] for row in anchors]
+        return [self.of(row) for row in table.anchors or [()] * len(table.rows)]
 
-    def payload(self) -> dict[str, Any]:
-        """Everything that the panel needs, without duplicates."""
+    def of(self, anchors: Iterable[Anchor]) -> list[int]:
+        """The groups of these cells, without those that the plan does not have."""
+        return [self.groups[anchor] for anchor in anchors if anchor in self.groups]
+
+    def payload(self, metrics: Mapping[str, int]) -> dict[str, Any]:
+        """Everything that the panel needs, without duplicates. `metrics`: those to show, with their digits."""
         notes: dict[str, int] = {}
         left = ALL_LOGS
         rows = []
@@ -63,8 +66,8 @@ class Drill:
                     group,
                     cell.seed,
                     found.get("status", "missing"),
-                    _rounded(found.get("accuracy"), 4),
-                    _rounded(found.get("seconds_train"), 2),
+                    [rounded(self._value(cell, name, found), digits) for name, digits in metrics.items()],
+                    rounded(found.get("seconds_train"), 2),
                     list(found.get("flags", ())),
                     cell.key,
                     run,
@@ -72,13 +75,13 @@ class Drill:
                     _thinned(found.get("curve", ())),
                 ]
             )
-        return {
-            "runs": list(self.results.runs),
-            "groups": [_titled(anchor) for anchor in self.groups],
-            "fields": FIELDS,
-            "cells": rows,
-            "notes": list(notes),
-        }
+        return {"runs": list(self.results.runs), "fields": FIELDS, "cells": rows, "notes": list(notes)}
+
+    def _value(self, cell: Cell, metric: str, found: Mapping[str, Any]) -> float | None:
+        """A metric of one cell; trials and cells of unfinished losses have no more than an accuracy."""
+        if cell.kind == "train":
+            return self.results.measured.at(metric, cell.point, cell.label).get(cell.seed)
+        return found.get("accuracy") if metric == "accuracy" else None
 
     @cached_property
     def _records(self) -> dict[tuple[str, str], dict[str, Any]]:
@@ -116,34 +119,33 @@ def tail(path: Path) -> str:
     return "\n".join(_plain(text).rstrip().splitlines()[-LOG_LINES:])[-LOG_CHARACTERS:]
 
 
-def embedded(payload: Mapping[str, Any]) -> str:
-    """JSON that may stand inside a script element: no `<`, `>` or `&`, so that nothing in it can end the element."""
-    text = json.dumps(payload, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def rounded(value: Any, digits: int) -> float | int | None:
+    """A number with so many digits after the point, as short in JSON as it can be; None for what is no number."""
+    if value is None or not math.isfinite(value):
+        return None
+    found = round(float(value), digits)
+    return int(found) if found.is_integer() else found
+
+
+def significant(value: Any, digits: int = 3) -> float | int | None:
+    """A number with so many significant digits."""
+    return rounded(float(f"{value:.{digits}g}"), 12) if value is not None and math.isfinite(value) else None
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """At most so many of `count` indices, evenly spread, the first and the last among them."""
+    return list(range(count)) if count <= most else [round(index * (count - 1) / (most - 1)) for index in range(most)]
 
 
 def _anchor(cell: Cell) -> Anchor:
     return Anchor(cell.point, cell.label if cell.kind != "timing" else None, cell.kind)
 
 
-def _titled(anchor: Anchor) -> dict[str, Any]:
-    point, loss, kind = anchor
-    where = " · ".join([point["experiment"], *(point.told([name]) for name in point if name != "experiment")])
-    return {"loss": plain.line(loss or "timing, all losses"), "where": plain.line(where), "kind": kind}
-
-
 def _plain(text: str) -> str:
     return plain.text(_COLOURS.sub("", text))
 
 
-def _rounded(value: Any, digits: int) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(float(value), digits)
-
-
-def _thinned(curve: Sequence[Mapping[str, float]]) -> list[float]:
+def _thinned(curve: Sequence[Mapping[str, float]]) -> list[float | int | None]:
     """The training loss at few, evenly spread points of a learning curve, the last among them."""
     losses = [point["loss"] for point in curve if math.isfinite(point.get("loss", math.nan))]
-    if len(losses) > CURVE_POINTS:
-        last = len(losses) - 1
-        losses = [losses[round(index * last / (CURVE_POINTS - 1))] for index in range(CURVE_POINTS)]
-    return [float(f"{value:.3g}") for value in losses]
+    return [significant(losses[index]) for index in thinned(len(losses), CURVE_POINTS)]

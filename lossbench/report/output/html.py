@@ -1,14 +1,15 @@
-"""Sections → report.html: one file that loads nothing, made of the template, style sheet and script in this folder.
+"""Sections and results → report.html: one file that loads nothing, made of the files in `page/`.
 
-All text is escaped. As a second safeguard the page's content security policy allows no script but its own.
+Text and tables are in the page itself; its charts are drawn by its script from one JSON payload. All text is escaped.
+As a second safeguard the page's content security policy allows no script but its own.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -18,10 +19,13 @@ from markupsafe import Markup, escape
 from lossbench.analysis.results import Results
 from lossbench.core import plain
 from lossbench.report.blocks import Figure, Section, Table
-from lossbench.report.output.drill import Drill, embedded
+from lossbench.report.output.drill import Drill
+from lossbench.report.output.payload import embedded, payload
+from lossbench.report.palette import looks
 
-HERE = Path(__file__).parent
-WIDE = 44  # characters; longer texts may wrap
+PAGE = Path(__file__).parent / "page"
+SCRIPTS = ("kit.js", "state.js", "charts.js", "tables.js", "cells.js", "page.js")  # one script, in this order
+WIDE = 30  # characters; longer texts may wrap
 
 # Text has a contrast of 4.5 or more with every background that it may be on; a test computes it.
 LIGHT = {
@@ -39,10 +43,9 @@ DARK = {
     **{"mark": "#c6b0fb", "mark-back": "#31274d", "plain": "#a3acb7", "plain-back": "#262d36"},
 }
 
-# Drawings are made for white. In the dark theme they are inverted with their hues kept, and their then black background
-# is blended away. `shade` is the shadow at the edge of a table that can be scrolled.
-PAPER = {"paper": "#ffffff", "turn": "none", "blend": "normal", "shade": "#e2e7ed"}
-DARK_PAPER = {"paper": DARK["panel"], "turn": "invert(1) hue-rotate(180deg)", "blend": "screen", "shade": "#05070a"}
+# Parts of a stacked bar, from dark to light, and the shadow at the edge of a table that can be scrolled.
+LIGHT_ONLY = {"p0": "#24405c", "p1": "#4d7ea8", "p2": "#86b3d1", "p3": "#c98b4b", "p4": "#d9d4c7", "shade": "#e2e7ed"}
+DARK_ONLY = {"p0": "#3f6a96", "p1": "#6da0cc", "p2": "#a9cfe8", "p3": "#d8a066", "p4": "#7d7a72", "shade": "#05070a"}
 
 # Colours of verdicts and statuses, which are always written out too.
 TONES = {
@@ -50,6 +53,7 @@ TONES = {
     **dict.fromkeys(("contradicted", "worse", "failed", "diverged", "oom", "timeout"), "bad"),
     **dict.fromkeys(("equivalent",), "even"),
     **dict.fromkeys(("undecided", "underpowered", "missing"), "open"),
+    **dict.fromkeys(("not testable", "not run", "baseline"), "plain"),
     **dict.fromkeys(("above", "below"), "mark"),
 }
 
@@ -57,7 +61,7 @@ TONES = {
 def html(results: Results, sections: Sequence[Section]) -> str:
     """The report as one page that needs no network; all text is escaped."""
     drill = Drill(results)
-    script = _beside("page.js")
+    script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
         title=plain.line(results.info.title),
@@ -66,25 +70,40 @@ def html(results: Results, sections: Sequence[Section]) -> str:
         overrides=plain.line(", ".join(results.info.overrides)),
         note=plain.line(results.info.note),
         statuses=sorted(results.statuses.items()),
-        sections=sections,
+        baseline=plain.line(results.info.baseline),
+        sections=[section for section in map(_without_figures, sections) if section.blocks],
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",
-        colours=Markup(_colours()),
-        css=Markup(_beside("page.css")),
+        colours=Markup(_colours(results.labels)),
+        css=Markup(_part("page.css")),
         script=Markup(script),
-        data=Markup(embedded(drill.payload())),
+        data=Markup(embedded(payload(results, drill))),
         body=partial(_body, drill),
     )
 
 
+def _without_figures(section: Section) -> Section:
+    """The page draws its own charts of what the figures show."""
+    return replace(section, blocks=tuple(block for block in section.blocks if not isinstance(block, Figure)))
+
+
 @cache
-def _beside(name: str) -> str:
-    return (HERE / name).read_text(encoding="utf-8").rstrip()
+def _part(name: str) -> str:
+    return (PAGE / name).read_text(encoding="utf-8").rstrip()
 
 
-def _colours() -> str:
+@cache
+def _script() -> str:
+    """The script of the page: its files in one function, so that their names stay their own."""
+    parts = "\n\n".join(_part(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}\n}})();'
+
+
+def _colours(labels: Sequence[str]) -> str:
     """The variables of both themes: the system's preference applies until the reader chooses one."""
-    themes = (LIGHT | PAPER, DARK | DARK_PAPER)
+    own = looks(labels).values()
+    losses = [{f"l{index}": colour for index, colour in enumerate(side)} for side in zip(*own, strict=True)][:2]
+    themes = (LIGHT | LIGHT_ONLY | losses[0], DARK | DARK_ONLY | losses[1])
     light, dark = ("; ".join(f"--{name}: {value}" for name, value in theme.items()) for theme in themes)
     system = f":root:not([data-theme=light]) {{ color-scheme: dark; {dark} }}"
     return (
@@ -99,11 +118,10 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "kind": lambda block: type(block).__name__,
-        "inline_svg": _inline,
         "headed": _headed,
         "tone": lambda word: TONES.get(word, "plain"),
     }
-    return environment.from_string(_beside("report.html.j2"))
+    return environment.from_string(_part("report.html.j2"))
 
 
 def _body(drill: Drill, table: Table) -> Markup:
@@ -122,8 +140,8 @@ def _cell(table: Table, row: int, column: int, text: str) -> str:
     if heading == "verdict" and text:
         shown = f'<span class="badge {TONES.get(text, "plain")}">{shown}</span>'
     if heading in table.left:
-        if heading == "loss":  # on a phone `name[option=1]` may wrap before its options
-            shown = shown.replace("[", "<wbr>[")
+        if "[" in text:  # a label may wrap before and between its options
+            shown = shown.replace("[", "<wbr>[").replace(",", ",<wbr>")
         return f'<td class="l wide">{shown}</td>' if len(text) > WIDE else f'<td class="l">{shown}</td>'
     rank = table.rank(row, column)
     said = "" if rank is None or _is(text, rank) else f' data-n="{rank:.9g}"'
@@ -142,13 +160,3 @@ def _headed(caption: str) -> Markup:
     """A caption with what it is about, the part before a colon, in bold."""
     name, colon, rest = caption.partition(": ")
     return Markup("<b>{}</b>: {}").format(name, rest) if colon and len(name) <= 40 else escape(caption)
-
-
-def _inline(figure: Figure) -> Markup:
-    """The drawing without its XML prologue (which contains a URL), its ids made unique within the page."""
-    svg = figure.svg[figure.svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # The style element of a drawing would apply to the whole page; page.css has what it says about lines.
-    svg = re.sub(r"<style\b.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\b(id="|url\(#|href="#)', lambda found: f"{found[1]}{figure.name}-", svg)
-    return Markup(svg)
