@@ -77,13 +77,13 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
         _ticks(axes[0][0], values, log)
         for ax in axes[-1]:
             ax.set_xlabel(f"{name}{' (log scale)' if log else ''}")
-        heading(canvas, f"{place}: {headline.title} by {name}, {n}{few}")
+        heading(canvas, f"{place}: {headline.title} by {name}, {n}")
         canvas.legend(handles=key.handles, loc="outside lower center", ncols=key.columns)
 
     caption = (
         "Left: means with 95 % intervals over seeds. Right: differences with 95 % simultaneous intervals"
         + (f"; the band is the margin of equivalence, {words.within(margin, headline.unit)}" if margin else "")
-        + f". Marks are shifted a little sideways. What is far from the rest leaves its axis.{left_out}"
+        + f". Marks are shifted a little sideways. What is far from the rest leaves its axis.{left_out}{few}"
     )
     if along.axis == "width":
         caption += " M_min = C − 1 is the smallest width at which the weights of C classes can have equal angles."

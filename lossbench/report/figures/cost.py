@@ -78,9 +78,9 @@ def memory_bars(results: Results, experiment: str, _: Mapping[str, Any] = EVERYW
         ledger.set_xlabel(f"parameters and their state, {unit}")
         peak.set_xlabel(f"peak of training, {peak_unit}")
         peak.set_xlim(0, max(peak.get_xlim()[1] * 1.05, 1e-9))
-        place = named(results, points[0]) if len(points) == 1 else experiment
+        where = named(results, points[0]) if len(points) == 1 else experiment
         left_out = f" (the {len(frame)} largest of {whole})" if len(frame) < whole else ""
-        heading(canvas, f"{place}: memory by cause{left_out}")
+        heading(canvas, f"{where}: memory by cause{left_out}")
         canvas.legend(*ledger.get_legend_handles_labels(), loc="outside lower left", ncols=3)
 
     caption = (

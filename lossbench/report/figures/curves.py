@@ -55,7 +55,7 @@ def learning_curves(results: Results, experiment: str, _: Mapping[str, Any] = EV
         for ax, part in zip(axes[:, 0], parts, strict=True):
             ax.set_ylabel(axis[part])
         place = named(results, points[0]) if len(frames) == 1 else experiment
-        heading(canvas, f"{place}: learning curves, {counted(list(frame['n']))}{left_out}")
+        heading(canvas, f"{place}: learning curves, {counted(list(frame['n']))}")
         canvas.legend(handles=key.handles, loc="outside lower center", ncols=key.columns)
 
     caption = (
@@ -63,6 +63,7 @@ def learning_curves(results: Results, experiment: str, _: Mapping[str, Any] = EV
         "another: their scales differ."
         + (" Test accuracy is never used to choose a step." if "accuracy" in parts else "")
         + (f" {len(frames)} of {len(points)} datasets." if len(frames) < len(points) else "")
+        + left_out
     )
     return Drawing(f"learning-{experiment}", caption, WIDTH, 0.9 + 0.19 * key.rows + 2.0 * len(parts), draw)
 
@@ -94,9 +95,9 @@ def angles_by_class(results: Results, experiment: str, at: Mapping[str, Any] = E
             ax.grid(axis="y")
             if not many:
                 ax.set_xticks(sorted(int(number) for number in frame["class"].unique()))
-        axes[0].set_ylabel("mean angle to the class weight, °")
+        axes[0].set_ylabel("angle to the class weight, °")
         axes[0].set_ylim(bottom=0)
-        heading(canvas, f"{named(results, first['point'])}: mean angle by class, {counted(list(frame['n']))}{left_out}")
+        heading(canvas, f"{named(results, first['point'])}: mean angle by class, {counted(list(frame['n']))}")
         canvas.legend(handles=key.handles, loc="outside lower center", ncols=key.columns)
 
     apart = simplex_angle(int(first["classes"]))
@@ -104,7 +105,7 @@ def angles_by_class(results: Results, experiment: str, at: Mapping[str, Any] = E
         "Mean angle between the features of a class and its weight"
         + ("; classes are sorted by angle" if many else "")
         + f". Smaller is more compact. The weights of {first['classes']} classes are at most {apart:.1f}° apart if all "
-        "angles between them are equal."
+        f"angles between them are equal.{left_out}"
     )
     return Drawing(f"angles-{experiment}", caption, WIDTH, 3.1 + 0.19 * key.rows, draw)
 

@@ -49,7 +49,7 @@ def seed_dots(results: Results, experiment: str, _: Mapping[str, Any] = EVERYWHE
         "the same seed for every loss."
         + (f" {len(groups)} of {len(points)} datasets." if len(groups) < len(points) else "")
     )
-    return Drawing(f"seeds-{experiment}", caption, WIDTH, 1.35 + 0.34 * len(labels), draw)
+    return Drawing(f"seeds-{experiment}", caption, WIDTH, 1.35 + 0.3 * len(labels), draw)
 
 
 def _panel(

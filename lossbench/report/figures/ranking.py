@@ -138,7 +138,7 @@ def pairwise_heatmap(results: Results, experiment: str, at: Mapping[str, Any] = 
         values = np.array([[table.get((a, b), (np.nan, ""))[0] for b in drawn] for a in drawn])
         most = style.reach(values[np.isfinite(values)]) or 1.0
         strong = [[table.get((a, b), (0, ""))[1] in DECIDED for b in drawn] for a in drawn]
-        alpha = np.where(strong, 1.0, FAINT)
+        alpha: Any = np.where(strong, 1.0, FAINT)  # by cell, which matplotlib's types do not know
         ax.pcolormesh(values, cmap=DIVERGING, vmin=-most, vmax=most, edgecolors="white", lw=0.8, alpha=alpha)
         _write(ax, drawn, table, most, min(7.5, 19 * cell))
         heads = [str(number) for number in range(1, size + 1)] if numbered else written

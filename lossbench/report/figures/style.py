@@ -131,16 +131,8 @@ class Drawing:
             card.set_in_layout(False)
             canvas.add_artist(card)
             self.draw(canvas)
-            before: list[Any] = []
-            # Text beside an axes moves it, which moves the text: this converges in a few rounds.
-            rounds = 4 if any(ax.texts or ax.get_legend() for ax in canvas.axes) else 1
-            for _ in range(rounds):
-                engine.execute(canvas)
-                places = [ax.get_position().bounds for ax in canvas.axes]
-                if before and np.allclose(places, before, atol=1e-3):
-                    break
-                before = places
-            canvas.set_layout_engine(None)  # else every format is drawn twice
+            engine.execute(canvas)
+            canvas.set_layout_engine(None)  # with an engine, every format would be drawn twice
         return canvas
 
     @cached_property
@@ -292,11 +284,6 @@ def keys(look: Mapping[str, Look], labels: Sequence[str], *, markers: bool = Tru
     return Keys(handles, columns, math.ceil(len(handles) / columns))
 
 
-def legend(ax: Axes, look: Mapping[str, Look], labels: Sequence[str], *, markers: bool = True) -> None:
-    """The look of every loss, to the right of an axes."""
-    beside(ax, keys(look, labels, markers=markers).handles)
-
-
 def joined(parts: Sequence[str], letters: int) -> str:
     """Texts in lines of so many letters, each shortened to fit one line."""
     lines = [""]
@@ -335,7 +322,7 @@ def chosen(labels: Sequence[str], worth: Mapping[str, float]) -> tuple[list[str]
         return list(labels), ""
     ranked = sorted(labels[1:], key=lambda label: -worth.get(label, float("-inf")))  # sorted() keeps equals in order
     kept = {labels[0], *ranked[: MOST_LINES - 1]}
-    remark = f" ({labels[0]} and the {MOST_LINES - 1} best of {len(labels)} losses)"
+    remark = f" Drawn: {labels[0]} and the {MOST_LINES - 1} best of {len(labels)} losses."
     return [label for label in labels if label in kept], remark
 
 
