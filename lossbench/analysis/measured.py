@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lossbench import stats
 from lossbench.core.metric import Metric
 from lossbench.core.point import COLUMNS, Point
 
@@ -91,8 +92,7 @@ class Measured:
 
     def deviation(self, metric: str, where: Sequence[Point], losses: Iterable[str]) -> float:
         """The largest deviation of a seed from the median of its loss."""
-        found = [np.array(list(self.over(metric, where, loss).values())) for loss in losses]
-        return max((float(np.abs(values - np.median(values)).max()) for values in found if len(values)), default=0.0)
+        return stats.largest_deviation(list(self.over(metric, where, loss).values()) for loss in losses)
 
 
 def losses_at(frame: pd.DataFrame) -> list[LossAt]:
