@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -82,10 +82,10 @@ def two_losses(data: RunData, verdicts: Verdicts, claim: Claim) -> Row:
         return test(low, high, margin, found.unit)
 
     word, said = read(found.low, found.high)
-    fragile = word != UNDECIDED and one_seed_decides(
-        verdicts.contrast(question), found.level, lambda low, high: read(low, high)[0]
-    )
-    return row_of(found) | _told(word, said, _flags(fragile, found.flags))
+    contrast = verdicts.contrast(question)
+    fragile = word != UNDECIDED and one_seed_decides(contrast, found.level, lambda low, high: read(low, high)[0])
+    needed = _needed(contrast, found.level, margin, sign, test) if word == UNDECIDED else None
+    return row_of(found) | _told(word, said, _flags(fragile, found.flags)) | _seeds(needed)
 
 
 def _better(low: float, high: float, margin: float, unit: str) -> Said:
@@ -115,6 +115,24 @@ def _equivalent(low: float, high: float, margin: float, unit: str) -> Said:
     if low > margin or high < -margin:
         return CONTRADICTED, f"the interval lies outside {bound}"
     return UNDECIDED, f"the interval is neither within nor outside {bound}"
+
+
+def _needed(
+    contrast: Contrast, level: float, margin: float, sign: int, test: Callable[..., Said]
+) -> stats.SeedsNeeded | None:
+    """The seeds that would decide an undecided claim, one way or the other."""
+    found = stats.paired(contrast.a, contrast.b, level, resolution=contrast.resolution, noise=contrast.noise)
+    band = contrast.read(margin)
+    delta, inside, outside = found.delta, band, 0.0
+    if test is _not_worse:
+        delta, inside = sign * found.delta + band, 0.0
+    elif test is _equivalent:
+        outside = band
+    return stats.seeds_needed(delta, found.sd, found.n, level, inside, beyond=outside, noise=contrast.noise)
+
+
+def _seeds(needed: stats.SeedsNeeded | None) -> Row:
+    return {"seeds_needed": needed and needed.low, "seeds_needed_high": needed and needed.high}
 
 
 def _flags(fragile: bool, others: Sequence[str]) -> list[str]:
@@ -267,8 +285,7 @@ def trend(data: RunData, claim: Claim, axis: str, series: Series, level: float) 
     return {
         **_numbers(numbers.n, unit, level, numbers.slope, numbers.low, numbers.high, numbers.p),
         **_told(found.word, said, _flags(found.fragile, series.flags)),
-        "seeds_needed": needed and needed.low,
-        "seeds_needed_high": needed and needed.high,
+        **_seeds(needed),
     }
 
 
@@ -301,7 +318,8 @@ def unchanged(data: RunData, claim: Claim, axis: str, series: Series, level: flo
     )
     values = ", ".join(f"{value:g}" for value in series.at[1:])
     said = f"{axis} = {values} against {series.at[0]:g}: at {series.at[1 + far]:g} {said}"
-    return row_of(found[far]) | _told(word, said, _flags(fragile, series.flags))
+    needed = _needed(contrasts[far], level, margin, 1, _equivalent) if word == UNDECIDED else None
+    return row_of(found[far]) | _told(word, said, _flags(fragile, series.flags)) | _seeds(needed)
 
 
 def followed(data: RunData, claim: Claim, axis: str) -> list[Side]:

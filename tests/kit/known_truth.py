@@ -52,7 +52,8 @@ def synthetic(cell, rng) -> tuple[Record, np.ndarray | None]:
         base = rng.uniform(1, 1.1, 9)
         factor = {"softmax": 1.0, "w_softmax": 1.5, "center": 1.0, "l_softmax": 1.2}
         rounds = {label: list(base * times * rng.uniform(0.99, 1.01, 9)) for label, times in factor.items()}
-        return Record(cell, "done", rounds=rounds, environment=environment), None
+        timing = {"process": [number // 3 for number in range(9)]}
+        return Record(cell, "done", rounds=rounds, timing=timing, environment=environment), None
     seed_part = np.random.default_rng(cell.seed).normal(0, 0.5)
     gain = {"softmax": 0, "w_softmax": 3, "center": 0, "l_softmax": rng.normal(0, 1.5)}[cell.loss.name]
     noise = 0 if cell.loss.name in ("softmax", "center") else rng.normal(0, 0.1)

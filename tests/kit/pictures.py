@@ -76,7 +76,18 @@ def made(experiment: str, dataset: str, labels, *, widths=(64,), classes=(10,), 
             split = {
                 x: {name: [share * s for s in taken] for name, share in parts.items()} for x, taken in rounds.items()
             }
-            found.append((cell, Record(cell, "done", rounds=rounds, timing={"phases": split}, environment=environment)))
+            found.append(
+                (
+                    cell,
+                    Record(
+                        cell,
+                        "done",
+                        rounds=rounds,
+                        timing={"phases": split, "process": [5 * n // timing for n in range(timing)]},
+                        environment=environment,
+                    ),
+                )
+            )
     return found
 
 

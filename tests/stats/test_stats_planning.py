@@ -79,6 +79,13 @@ def test_a_wider_margin_never_needs_more_seeds(delta):
     assert lows[-1] < lows[0]
 
 
+def test_seeds_to_get_outside_a_margin_are_those_of_the_distance_from_it():
+    assert low(1.5, beyond=0.5) == low(1.0)
+    assert low(0.2, beyond=0.5) is None
+    inside = stats.seeds_needed(0.2, 1.0, 6, margin=0.5, beyond=0.5)
+    assert inside.low > stats.seeds_needed(0.0, 1.0, 6, margin=0.5, beyond=0.5).low
+
+
 def test_more_noise_of_the_test_examples_needs_more_seeds_until_none_suffice():
     lows = [low(1.0, noise=noise) for noise in (0.0, 0.2, 0.4)]
     assert all(after > before for before, after in pairwise(lows))
