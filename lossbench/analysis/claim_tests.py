@@ -239,9 +239,15 @@ def _one_seed_off(table: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
     """
     for seed in range(len(table)):
         yield np.delete(table, seed, axis=0)
-    off = stats.largest_deviation(table.T) * np.eye(table.shape[1])
+    off = _deviation(table) * np.eye(table.shape[1])
     for row in np.vstack([-off, off]):
         yield np.vstack([table, np.median(table, axis=0) + row])
+
+
+def _deviation(table: NDArray[np.float64]) -> float:
+    """How far off a seed was seen to be at one of the values (`table`: seeds × values)."""
+    columns = [dict(enumerate(column)) for column in table.T.tolist()]
+    return stats.largest_deviation(columns, columns[0])
 
 
 def trend(data: RunData, claim: Claim, axis: str, series: Series, level: float) -> Row:
@@ -305,7 +311,7 @@ def unchanged(data: RunData, claim: Claim, axis: str, series: Series, level: flo
         weights = np.zeros(len(series.at))
         weights[[0, place]] = -1, 1
         spread = {"resolution": series.resolution, "noise": _noise(data, claim, series, weights)}
-        spread["deviation"] = stats.largest_deviation(series.table.T)
+        spread["deviation"] = _deviation(series.table)
         contrasts.append(Contrast(column, first, metric.unit, logarithms=metric.source == "rounds", **spread))
     found = [judged(contrast, level, margin, 1) for contrast in contrasts]
     outside = [one.low > margin or one.high < -margin for one in found]

@@ -236,7 +236,7 @@ def _contrast(data: RunData, asked: Asked) -> Contrast:
         metric.unit,
         resolution=measured.resolution(asked.metric, asked.where, asked.a),
         noise=0.0 if asked.than_metric else noise(data, asked.metric, terms, shared),
-        deviation=measured.deviation(asked.metric, asked.where, losses),
+        deviation=measured.deviation(asked.metric, asked.where, losses, data.info.baseline),
     )
 
 

@@ -17,7 +17,8 @@ certain (bytes, which no seed changes).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -28,6 +29,8 @@ from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.05
 FEWEST_SEEDS = 3  # with fewer, a t interval is too wide to be useful
+
+NOTHING: Mapping[int, float] = {}
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
 
@@ -113,7 +116,7 @@ def one_seed_decides(
     """Whether what is read off the interval, `read(low, high)`, changes with one seed less, or one seed more.
 
     `sample` are the paired differences. Each of them is left out once. Then one is added at the median plus and minus
-    `deviation`, the largest deviation of a seed from the median of its loss that was seen at this point: a loss whose
+    `deviation`, how far off a seed was seen to be at this point (`largest_deviation`): a loss whose
     rare bad seeds did not occur among its own n may have them as the losses beside it do. Always true for three seeds,
     of which two would be left; never without spread, where no seed changes anything.
     """
@@ -139,10 +142,24 @@ def one_seed_decides(
     return False
 
 
-def largest_deviation(samples: Iterable[ArrayLike]) -> float:
-    """The largest deviation of a value from the median of its sample; 0 without any."""
-    found = (np.asarray(sample, dtype=np.float64) for sample in samples)
-    return max((float(np.abs(values - np.median(values)).max()) for values in found if len(values)), default=0.0)
+def largest_deviation(samples: Sequence[Mapping[int, float]], reference: Mapping[int, float] = NOTHING) -> float:
+    """How far off a seed was seen to be: the largest deviation of a value from the median of its sample, by seed.
+
+    It is that of the values or that of their differences from the `reference`, whichever is less: what all losses have
+    in common at a seed is in no difference, and the noise of the reference is in every difference.
+    """
+    apart = [
+        {seed: value - reference[seed] for seed, value in sample.items()}
+        if sample.keys() <= reference.keys()
+        else sample
+        for sample in samples
+    ]
+    return min(_deviation(samples), _deviation(apart))
+
+
+def _deviation(samples: Iterable[Mapping[int, float]]) -> float:
+    middles = [(statistics.median(sample.values()), sample) for sample in samples if sample]
+    return max((abs(value - middle) for middle, sample in middles for value in sample.values()), default=0.0)
 
 
 def mean_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float, float]:

@@ -240,8 +240,23 @@ def test_of_three_seeds_each_decides_unless_no_seed_changes_anything():
 
 
 def test_the_largest_deviation_is_that_from_the_median_of_the_own_sample():
-    assert stats.largest_deviation([[1, 2, 9], [50, 52, 51], []]) == 7
+    samples = [{0: 1, 1: 2, 2: 9}, {0: 50, 1: 52, 2: 51}, {}]
+    assert stats.largest_deviation(samples) == 7
     assert stats.largest_deviation([]) == 0
+
+
+def test_what_losses_share_at_a_seed_does_not_count_as_a_deviation():
+    seed = {0: 0.0, 1: 5.0, 2: -3.0, 3: 1.0}  # of the baseline, too
+    loss = {number: value + 0.1 * number for number, value in seed.items()}
+    assert stats.largest_deviation([seed, loss]) == pytest.approx(4.5)
+    assert stats.largest_deviation([seed, loss], seed) == pytest.approx(0.15)
+    assert stats.largest_deviation([seed, loss | {3: -9.0}], seed) == pytest.approx(7.6)  # a bad seed of one loss
+    assert stats.largest_deviation([seed, loss], {0: 0.0}) == pytest.approx(4.5)  # too few of the reference
+
+
+def test_the_noise_of_the_baseline_alone_does_not_count_twice():
+    baseline, loss = {0: 1.0, 1: -1.0, 2: 0.0}, {0: -1.0, 1: 1.0, 2: 0.0}
+    assert stats.largest_deviation([baseline, loss], baseline) == 1
 
 
 # ---- what surrounds a comparison -------------------------------------------------------------------------------------
