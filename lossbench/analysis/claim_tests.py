@@ -206,14 +206,24 @@ class Followed(NamedTuple):
 
 
 def judged_trend(
-    x: ArrayLike, table: NDArray[np.float64], way: int, level: float, margin: float, **spread: Any
+    x: ArrayLike,
+    table: NDArray[np.float64],
+    way: int,
+    level: float,
+    margin: float,
+    *,
+    resolution: float = 0.0,
+    **noises: Any,
 ) -> Followed:
     """The claim that a metric (`table`: seeds × values) increases with x, or decreases (`way` −1).
 
-    flat: changes by less than the margin over all of x. follows: the slope has the direction of the claim and no step
-    goes back by more than the margin. turns: the slope has it, but some step may go back. opposed: the slope has the
-    other direction. open: none of these. `spread` as in `stats.trend`.
+    flat: the slope amounts to less than the margin over all of x. follows: the slope has the direction of the claim and
+    no step goes back by more than the margin. turns: the slope has it, but some step may go back. opposed: the slope
+    has the other direction. open: none of these. `resolution` and `noises` as in `stats.trend`.
     """
+
+    def followed_by(rows: NDArray[np.float64]) -> stats.Trend:
+        return stats.trend(x, rows, level, resolution=resolution, **noises)
 
     def shape_of(found: stats.Trend) -> str:
         low, high = (found.low, found.high) if way > 0 else (-found.high, -found.low)
@@ -224,10 +234,11 @@ def judged_trend(
             return "follows" if found.back_bound < margin or found.back_bound <= 0 else "turns"
         return "opposed" if high < 0 else "open"
 
-    numbers = stats.trend(x, table, level, **spread)
+    numbers = followed_by(table)
     shape = shape_of(numbers)
-    fragile = SHAPES[shape] != UNDECIDED and any(
-        SHAPES[shape_of(stats.trend(x, rows, level, **spread))] != SHAPES[shape] for rows in _one_seed_off(table)
+    varies = resolution > 0 or bool(np.ptp(table, axis=0).any())  # else no seed changes anything
+    fragile = (SHAPES[shape] != UNDECIDED and varies) and any(
+        SHAPES[shape_of(followed_by(rows))] != SHAPES[shape] for rows in _one_seed_off(table)
     )
     return Followed(numbers, shape, fragile)
 
@@ -260,21 +271,25 @@ def trend(data: RunData, claim: Claim, axis: str, series: Series, level: float) 
     if not series.testable:
         return _untestable(series, unit, axis, level)
     x = scale(series.at)
-    steps = np.diff(np.eye(len(x)), axis=0)
     of_slope = factor * _noise(data, claim, series, stats.coefficients(x))
-    spread = {
-        "resolution": series.resolution,
-        "noise": of_slope,
-        "step_noise": [factor * _noise(data, claim, series, step) for step in steps],
-    }
+    of_steps = [factor * _noise(data, claim, series, step) for step in np.diff(np.eye(len(x)), axis=0)]
     margin = data.margin(claim.metric)
     way = 1 if claim.increases_with else -1
-    found = judged_trend(x, factor * series.table, way, level, margin, **spread)
+    found = judged_trend(
+        x,
+        factor * series.table,
+        way,
+        level,
+        margin,
+        resolution=series.resolution,
+        noise=of_slope,
+        step_noise=of_steps,
+    )
     numbers = found.numbers
     over = f"over {axis} = {', '.join(f'{value:g}' for value in series.at)}"
     match found.shape:
         case "flat":
-            said = f"changes by less than {margin:g} {metric.unit} {over}"
+            said = f"the slope amounts to less than {margin:g} {metric.unit} {over}"
         case "follows":
             said = f"every step {over} follows, up to the margin"
         case "turns":
