@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from lossbench import stats
 from lossbench.analysis.comparisons import row_of
@@ -25,6 +25,7 @@ from lossbench.analysis.verdicts import (
     Verdicts,
     judged,
     noise,
+    one_seed_decides,
 )
 from lossbench.core.format import Claim
 from lossbench.core.point import Point
@@ -33,7 +34,10 @@ from lossbench.suite.claims import covers, variants
 Row = dict[str, Any]
 Side = tuple[float, Sequence[Point], str]  # a value of the option or axis, and the points and the loss that have it
 
+Said = tuple[str, str]  # a verdict, and why
+
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
+SHAPES = {"follows": SUPPORTED, "flat": CONTRADICTED, "opposed": CONTRADICTED, "turns": UNDECIDED, "open": UNDECIDED}
 NOT_RUN = "not run"  # the evidence of a claim without records
 
 
@@ -64,24 +68,27 @@ def asked(data: RunData, claim: Claim) -> Asked:
 def two_losses(data: RunData, verdicts: Verdicts, claim: Claim) -> Row:
     """One loss is better than another, not worse, or equivalent: read off the interval of their comparison."""
     question = asked(data, claim)
-    if why := verdicts.barred(question):
-        return row_of(verdicts.of(question)) | {"evidence": _at_chance(why)}
     found = verdicts.of(question)
+    if why := verdicts.barred(question):
+        return row_of(found) | {"evidence": _at_chance(why)}
     if found.n < stats.FEWEST_SEEDS:
-        return row_of(found) | {"verdict": UNDECIDED, "evidence": _too_few(found.n)}
+        return row_of(found) | {"evidence": _too_few(found.n)}
     margin = claim.margin or data.margin(claim.metric)
     sign = data.metrics[claim.metric].sign
-    low, high = (found.low, found.high) if sign > 0 else (-found.high, -found.low)  # larger is better
-    if claim.better:
-        word, said = _better(low, high, margin, found.unit)
-    elif claim.not_worse:
-        word, said = _not_worse(low, high, margin, found.unit)
-    else:
-        word, said = _equivalent(low, high, margin, found.unit)
-    return row_of(found) | {"verdict": word, "evidence": "; ".join([said, *found.flags])}
+    test = _better if claim.better else _not_worse if claim.not_worse else _equivalent
+
+    def read(low: float, high: float) -> Said:
+        low, high = (low, high) if sign > 0 else (-high, -low)  # larger is better
+        return test(low, high, margin, found.unit)
+
+    word, said = read(found.low, found.high)
+    contrast = verdicts.contrast(question)
+    fragile = word != UNDECIDED and one_seed_decides(contrast, found.level, lambda low, high: read(low, high)[0])
+    needed = _needed(contrast, found.level, margin, sign, test) if word == UNDECIDED else None
+    return row_of(found) | _told(word, said, _flags(fragile, found.flags)) | _seeds(needed)
 
 
-def _better(low: float, high: float, margin: float, unit: str) -> tuple[str, str]:
+def _better(low: float, high: float, margin: float, unit: str) -> Said:
     match stats.verdict(low, high, margin):
         case "better":
             return SUPPORTED, "better"
@@ -92,7 +99,7 @@ def _better(low: float, high: float, margin: float, unit: str) -> tuple[str, str
     return UNDECIDED, "the interval includes zero"
 
 
-def _not_worse(low: float, high: float, margin: float, unit: str) -> tuple[str, str]:
+def _not_worse(low: float, high: float, margin: float, unit: str) -> Said:
     bound = f"{margin:g} {unit}".rstrip()
     if low > -margin:
         return SUPPORTED, f"worse by less than {bound}, if at all"
@@ -101,13 +108,40 @@ def _not_worse(low: float, high: float, margin: float, unit: str) -> tuple[str, 
     return UNDECIDED, f"may be worse by more or by less than {bound}"
 
 
-def _equivalent(low: float, high: float, margin: float, unit: str) -> tuple[str, str]:
+def _equivalent(low: float, high: float, margin: float, unit: str) -> Said:
     bound = f"±{margin:g} {unit}".rstrip()
     if -margin < low and high < margin:
         return SUPPORTED, f"the interval lies within {bound}"
     if low > margin or high < -margin:
         return CONTRADICTED, f"the interval lies outside {bound}"
     return UNDECIDED, f"the interval is neither within nor outside {bound}"
+
+
+def _needed(
+    contrast: Contrast, level: float, margin: float, sign: int, test: Callable[..., Said]
+) -> stats.SeedsNeeded | None:
+    """The seeds that would decide an undecided claim, one way or the other."""
+    found = stats.paired(contrast.a, contrast.b, level, resolution=contrast.resolution, noise=contrast.noise)
+    band = contrast.read(margin)
+    delta, inside, outside = found.delta, band, 0.0
+    if test is _not_worse:
+        delta, inside = sign * found.delta + band, 0.0
+    elif test is _equivalent:
+        outside = band
+    return stats.seeds_needed(delta, found.sd, found.n, level, inside, beyond=outside, noise=contrast.noise)
+
+
+def _seeds(needed: stats.SeedsNeeded | None) -> Row:
+    return {"seeds_needed": needed and needed.low, "seeds_needed_high": needed and needed.high}
+
+
+def _flags(fragile: bool, others: Sequence[str]) -> list[str]:
+    """The flags of a claim: those of the comparison, but whether one seed decides is asked of the claim's verdict."""
+    return [*([ONE_SEED] if fragile else []), *(flag for flag in others if flag != ONE_SEED)]
+
+
+def _told(word: str, said: str, flags: Sequence[str]) -> Row:
+    return {"verdict": word, "evidence": "; ".join([said, *flags]), "flags": "; ".join(flags)}
 
 
 # ---- along the values of an option of the loss, or of an axis --------------------------------------------------------
@@ -159,6 +193,74 @@ def along(data: RunData, claim: Claim, axis: str) -> Series:
     )
 
 
+class Followed(NamedTuple):
+    """A claimed trend: its numbers, its shape (a key of `SHAPES`), and whether one seed decides the verdict."""
+
+    numbers: stats.Trend
+    shape: str
+    fragile: bool
+
+    @property
+    def word(self) -> str:
+        return SHAPES[self.shape]
+
+
+def judged_trend(
+    x: ArrayLike,
+    table: NDArray[np.float64],
+    way: int,
+    level: float,
+    margin: float,
+    *,
+    resolution: float = 0.0,
+    **noises: Any,
+) -> Followed:
+    """The claim that a metric (`table`: seeds × values) increases with x, or decreases (`way` −1).
+
+    flat: the slope amounts to less than the margin over all of x. follows: the slope has the direction of the claim and
+    no step goes back by more than the margin. turns: the slope has it, but some step may go back. opposed: the slope
+    has the other direction. open: none of these. `resolution` and `noises` as in `stats.trend`.
+    """
+
+    def followed_by(rows: NDArray[np.float64]) -> stats.Trend:
+        return stats.trend(x, rows, level, resolution=resolution, **noises)
+
+    def shape_of(found: stats.Trend) -> str:
+        low, high = (found.low, found.high) if way > 0 else (-found.high, -found.low)
+        whole = float(np.ptp(x))
+        if -margin < low * whole and high * whole < margin:
+            return "flat"
+        if low > 0:
+            return "follows" if found.back_bound < margin or found.back_bound <= 0 else "turns"
+        return "opposed" if high < 0 else "open"
+
+    numbers = followed_by(table)
+    shape = shape_of(numbers)
+    varies = resolution > 0 or bool(np.ptp(table, axis=0).any())  # else no seed changes anything
+    fragile = (SHAPES[shape] != UNDECIDED and varies) and any(
+        SHAPES[shape_of(followed_by(rows))] != SHAPES[shape] for rows in _one_seed_off(table)
+    )
+    return Followed(numbers, shape, fragile)
+
+
+def _one_seed_off(table: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """The table without each of its seeds, and with one more, one of whose values deviates as far as any was seen to.
+
+    The other values of that seed are the medians over seeds.
+    """
+    for seed in range(len(table)):
+        yield np.delete(table, seed, axis=0)
+    off = _deviation(table) * np.eye(table.shape[1])
+    for row in np.vstack([-off, off]):
+        yield np.vstack([table, np.median(table, axis=0) + row])
+
+
+def _deviation(table: NDArray[np.float64]) -> float:
+    """How far off a seed was seen to be at one of the values (`table`: seeds × values)."""
+    columns = [dict(enumerate(column)) for column in table.T.tolist()]
+    return stats.largest_deviation(columns, columns[0])
+
+
 def trend(data: RunData, claim: Claim, axis: str, series: Series, level: float) -> Row:
     """The metric increases or decreases: its slope does, and no step goes back by more than the margin."""
     doubling = claim.follows_axis and min(series.at, default=0.0) > 0
@@ -168,39 +270,43 @@ def trend(data: RunData, claim: Claim, axis: str, series: Series, level: float) 
     unit = f"{metric.unit} per {per}".strip()
     if not series.testable:
         return _untestable(series, unit, axis, level)
-    x, table = scale(series.at), factor * series.table
-    spread = {"resolution": series.resolution, "noise": factor * _noise(data, claim, series, stats.coefficients(x))}
-    found = stats.trend(x, table, level, **spread)
-    margin = claim.margin or data.margin(claim.metric)
+    x = scale(series.at)
+    of_slope = factor * _noise(data, claim, series, stats.coefficients(x))
+    of_steps = [factor * _noise(data, claim, series, step) for step in np.diff(np.eye(len(x)), axis=0)]
+    margin = data.margin(claim.metric)
     way = 1 if claim.increases_with else -1
-    low, high = (found.low, found.high) if way > 0 else (-found.high, -found.low)
-    whole = float(max(x) - min(x))
-    values = ", ".join(f"{value:g}" for value in series.at)
-    over = f"over {axis} = {values}"
-    steps = "{:g} to {:g}".format(*sorted(series.at)[found.back : found.back + 2])
-    if -margin < low * whole and high * whole < margin:
-        word, said = CONTRADICTED, f"changes by less than {margin:g} {metric.unit} {over}"
-    elif low > 0 and found.back_bound < max(margin, 1e-300):
-        word, said = SUPPORTED, f"every step {over} follows, up to the margin"
-    elif low > 0:
-        back = f"may go back by {found.back_bound:.3g} {metric.unit}".rstrip()
-        word, said = UNDECIDED, f"{'rises' if way > 0 else 'falls'} overall {over}, but {back} from {axis} = {steps}"
-    elif high < 0:
-        word, said = CONTRADICTED, f"the slope {over} has the other direction"
-    else:
-        word, said = UNDECIDED, f"the slope {over} may be zero"
-    slopes = table @ stats.coefficients(x)
-    fragile = word != UNDECIDED and stats.one_seed_decides(slopes, 0.0, level, **spread)
-    flags = (*((ONE_SEED,) if fragile else ()), *series.flags)
-    undecided = word == UNDECIDED and low <= 0 <= high
-    needed = stats.seeds_needed(found.slope, found.sd, found.n, level, noise=spread["noise"]) if undecided else None
+    found = judged_trend(
+        x,
+        factor * series.table,
+        way,
+        level,
+        margin,
+        resolution=series.resolution,
+        noise=of_slope,
+        step_noise=of_steps,
+    )
+    numbers = found.numbers
+    over = f"over {axis} = {', '.join(f'{value:g}' for value in series.at)}"
+    match found.shape:
+        case "flat":
+            said = f"the slope amounts to less than {margin:g} {metric.unit} {over}"
+        case "follows":
+            said = f"every step {over} follows, up to the margin"
+        case "turns":
+            back = f"may go back by {numbers.back_bound:.3g} {metric.unit}".rstrip()
+            where = "{:g} to {:g}".format(*sorted(series.at)[numbers.back : numbers.back + 2])
+            said = f"{'rises' if way > 0 else 'falls'} overall {over}, but {back} from {axis} = {where}"
+        case "opposed":
+            said = f"the slope {over} has the other direction"
+        case _:
+            said = f"the slope {over} may be zero"
+    needed = None
+    if found.shape == "open":
+        needed = stats.seeds_needed(numbers.slope, numbers.sd, numbers.n, level, noise=of_slope)
     return {
-        **_numbers(found.n, unit, level, found.slope, found.low, found.high, found.p),
-        "verdict": word,
-        "evidence": "; ".join([said, *flags]),
-        "flags": "; ".join(flags),
-        "seeds_needed": needed and needed.low,
-        "seeds_needed_high": needed and needed.high,
+        **_numbers(numbers.n, unit, level, numbers.slope, numbers.low, numbers.high, numbers.p),
+        **_told(found.word, said, _flags(found.fragile, series.flags)),
+        **_seeds(needed),
     }
 
 
@@ -215,21 +321,26 @@ def unchanged(data: RunData, claim: Claim, axis: str, series: Series, level: flo
         return _untestable(series, metric.unit, axis, level)
     margin = claim.margin or data.margin(claim.metric)
     first, *others = series.table.T
-    found = []
+    contrasts = []
     for place, column in enumerate(others, 1):
         weights = np.zeros(len(series.at))
         weights[[0, place]] = -1, 1
         spread = {"resolution": series.resolution, "noise": _noise(data, claim, series, weights)}
-        contrast = Contrast(column, first, metric.unit, logarithms=metric.source == "rounds", **spread)
-        found.append(judged(contrast, level, margin, 1))
+        spread["deviation"] = _deviation(series.table)
+        contrasts.append(Contrast(column, first, metric.unit, logarithms=metric.source == "rounds", **spread))
+    found = [judged(contrast, level, margin, 1) for contrast in contrasts]
     outside = [one.low > margin or one.high < -margin for one in found]
     reach = [max(one.low, -one.high) if any(outside) else max(-one.low, one.high) for one in found]
     far = int(np.argmax(reach))
     word, said = _equivalent(found[far].low, found[far].high, margin, metric.unit)
+    deciding = {SUPPORTED: contrasts, CONTRADICTED: [contrasts[far]]}.get(word, [])
+    fragile = any(
+        one_seed_decides(one, level, lambda low, high: _equivalent(low, high, margin, "")[0]) for one in deciding
+    )
     values = ", ".join(f"{value:g}" for value in series.at[1:])
-    flags = (*found[far].flags, *series.flags)
     said = f"{axis} = {values} against {series.at[0]:g}: at {series.at[1 + far]:g} {said}"
-    return row_of(found[far]) | {"verdict": word, "evidence": "; ".join([said, *flags]), "flags": "; ".join(flags)}
+    needed = _needed(contrasts[far], level, margin, 1, _equivalent) if word == UNDECIDED else None
+    return row_of(found[far]) | _told(word, said, _flags(fragile, series.flags)) | _seeds(needed)
 
 
 def followed(data: RunData, claim: Claim, axis: str) -> list[Side]:

@@ -83,7 +83,7 @@ def _contrast(sides: list[RunData], metric: str, at: LossAt) -> Contrast:
         new.metrics[metric].unit,
         resolution=new.measured.resolution(metric, [at[0]], at[1]),
         noise=stats.example_error(known[1] - known[0]) if same else 0.0,
-        deviation=max(side.measured.deviation(metric, [at[0]], [at[1]]) for side in sides),
+        deviation=stats.largest_deviation([after, before], before),
     )
 
 

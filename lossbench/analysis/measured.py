@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lossbench import stats
 from lossbench.core.metric import Metric
 from lossbench.core.point import COLUMNS, Point
 
@@ -29,7 +29,7 @@ class Contrast(NamedTuple):
     unit: str
     resolution: float = 0.0
     noise: float = 0.0  # standard error due to the choice of test examples
-    deviation: float = 0.0  # the largest of a seed from the median of its loss, over the losses at these points
+    deviation: float = 0.0  # how far off a seed was seen to be at these points
     logarithms: bool = False
 
     @property
@@ -90,11 +90,10 @@ class Measured:
         total = max((self.totals[key] / (key[0]["classes"] if per_class else 1) for key in known), default=0.0)
         return self.metrics[metric].step / total if total > 0 else 0.0
 
-    def deviation(self, metric: str, where: Sequence[Point], losses: Iterable[str]) -> float:
-        """The largest deviation of a seed from the median of its loss."""
-        found = [list(self.over(metric, where, loss).values()) for loss in losses]
-        middles = [(statistics.median(values), values) for values in found if values]
-        return max((abs(value - middle) for middle, values in middles for value in values), default=0.0)
+    def deviation(self, metric: str, where: Sequence[Point], losses: Sequence[str], baseline: str) -> float:
+        """How far off a seed of these losses was seen to be, see `stats.largest_deviation`."""
+        found = {loss: self.over(metric, where, loss) for loss in losses}
+        return stats.largest_deviation(list(found.values()), found.get(baseline, {}))
 
 
 def losses_at(frame: pd.DataFrame) -> list[LossAt]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from lossbench.core.point import Point
 
 NOT_TESTABLE = "not testable"
 ONE_SEED, AT_CHANCE, UNDERTRAINED = FLAGS = ("one seed decides", "at chance", "undertrained")
+DECIDED = ("better", "worse", "equivalent")
 LEARNED = ("test", "curves")  # the sources of metrics that depend on what a network has learned
 
 
@@ -121,7 +122,7 @@ class Verdicts:
         key = self._key(asked)
         if key not in self._contrasts:
             self._contrasts[key] = _contrast(self.data, key, self._deviation(key))
-        return self._contrasts[key] if key == asked else self._contrasts[key].flipped
+        return self._contrasts[key] if key.a == asked.a else self._contrasts[key].flipped
 
     def _deviation(self, asked: Asked) -> float:
         """The largest deviation of a seed from the median of its loss, over the losses that are not at chance there."""
@@ -129,7 +130,8 @@ class Verdicts:
         if place not in self._deviations:
             barred = {loss for point, loss in self.data.at_chance if point in asked.where}
             losses = [loss for loss in self.data.labels if loss not in barred]
-            self._deviations[place] = self.data.measured.deviation(asked.metric, asked.where, losses)
+            found = self.data.measured.deviation(asked.metric, asked.where, losses, self.data.info.baseline)
+            self._deviations[place] = found
         return self._deviations[place]
 
     def testable(self, asked: Asked) -> bool:
@@ -142,10 +144,16 @@ class Verdicts:
         return [why for at in asked.sides if (why := self.data.at_chance.get(at))]
 
     def _key(self, asked: Asked) -> Asked:
-        """The comparison in the direction in which it is kept: the baseline comes second, else by name."""
+        """The comparison as it is kept: its points in the order of the records; the baseline second, else by name."""
+        asked = asked._replace(where=tuple(sorted(asked.where, key=self._places.__getitem__)))
         last = self.data.info.baseline
         turned = not asked.than_metric and (asked.b != last and (asked.a == last or asked.a > asked.b))
         return asked.flipped if turned else asked
+
+    @cached_property
+    def _places(self) -> dict[Point, int]:
+        points = [*self.data.points, *(cell.point for cell in self.data.timed)]
+        return {point: place for place, point in enumerate(dict.fromkeys(points))}
 
     def _judge(self, asked: Asked, family: str, level: float) -> Judged:
         metric = self.data.metrics[asked.metric]
@@ -159,15 +167,18 @@ class Verdicts:
 
 def judged(found: Contrast, level: float, margin: float, sign: int, family: str = "") -> Judged:
     """The interval, verdict and flags of a contrast at the level of its family; `sign` is −1 if less is better."""
-    band = found.read(margin)
-    spread = {"resolution": found.resolution, "noise": found.noise}
-    numbers = stats.paired(found.a, found.b, level, **spread)
+
+    def read(low: float, high: float) -> str:
+        return stats.verdict(low, high, margin, sign)
+
+    numbers = stats.paired(found.a, found.b, level, resolution=found.resolution, noise=found.noise)
     gaps = found.a - found.b
-    word = stats.verdict(numbers.low, numbers.high, band, sign)
-    fragile = word != "undecided" and stats.one_seed_decides(gaps, found.deviation, level, band, **spread)
+    word = read(found.written(numbers.low), found.written(numbers.high)) if numbers.n else NOT_TESTABLE
+    fragile = word in DECIDED and one_seed_decides(found, level, read)
     needed = None
-    if word == "undecided" and numbers.n:
-        needed = stats.seeds_needed(numbers.delta, numbers.sd, numbers.n, level, band, noise=found.noise)
+    if word == "undecided":
+        scale = {"margin": found.read(margin), "noise": found.noise}
+        needed = stats.seeds_needed(numbers.delta, numbers.sd, numbers.n, level, **scale)
     return Judged(
         n=numbers.n,
         **{name: found.written(getattr(numbers, name)) for name in ("delta", "low", "high")},
@@ -182,9 +193,21 @@ def judged(found: Contrast, level: float, margin: float, sign: int, family: str 
         seeds_needed=needed and needed.low,
         seeds_needed_high=needed and needed.high,
         unit=found.unit,
-        seed_se=numbers.sd / math.sqrt(numbers.n) if numbers.n else math.nan,
+        seed_se=found.written(numbers.sd / math.sqrt(numbers.n)) if numbers.n else math.nan,
         test_se=found.noise or math.nan,
         family=family,
+    )
+
+
+def one_seed_decides(found: Contrast, level: float, read: Callable[[float, float], object]) -> bool:
+    """Whether one seed changes what is read off the interval of a contrast, in its unit."""
+    return stats.one_seed_decides(
+        found.a - found.b,
+        found.deviation,
+        lambda low, high: read(found.written(low), found.written(high)),
+        level,
+        resolution=found.resolution,
+        noise=found.noise,
     )
 
 

@@ -17,16 +17,20 @@ certain (bytes, which no seed changes).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy.optimize
 import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.05
 FEWEST_SEEDS = 3  # with fewer, a t interval is too wide to be useful
+
+NOTHING: Mapping[int, float] = {}
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
 
@@ -62,15 +66,16 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = LEVEL, *, resolution: floa
     if sd == 0 and noise == 0:
         return Paired(n, delta, delta, delta, float(delta == 0), math.copysign(math.inf, delta) if delta else 0.0, 0.0)
     half = float(half_width(sd, n, level, noise))
-    dz = delta / sd if sd else math.copysign(math.inf, delta)
+    dz = delta / sd if sd else math.copysign(math.inf, delta) if delta else 0.0
     return Paired(n, delta, delta - half, delta + half, p_value(delta, sd, n, noise), dz, sd)
 
 
 def half_width(sd: ArrayLike, n: int, level: float, noise: float = 0.0) -> NDArray[np.float64]:
     """Half of the (1 − level) interval of a mean of n differences with this SD; elementwise over `sd`."""
     # scipy.special: a report has thousands of pairs, and scipy.stats spends most of its time on checks.
-    seeds = scipy.special.stdtrit(n - 1, 1 - level / 2) * np.asarray(sd, dtype=np.float64) / math.sqrt(n)
-    half: NDArray[np.float64] = np.hypot(seeds, scipy.special.ndtri(1 - level / 2) * noise)
+    # Lower quantiles: 1 − level/2 rounds to 1 below a level of 1e-16.
+    seeds = scipy.special.stdtrit(n - 1, level / 2) * np.asarray(sd, dtype=np.float64) / math.sqrt(n)
+    half: NDArray[np.float64] = np.hypot(seeds, scipy.special.ndtri(level / 2) * noise)
     return half
 
 
@@ -78,11 +83,12 @@ def p_value(delta: float, sd: float, n: int, noise: float = 0.0) -> float:
     """The level at which the interval of `half_width` ends at zero."""
     if noise == 0:
         return float(2 * scipy.special.stdtr(n - 1, -abs(delta) / (sd / math.sqrt(n))))
-    low, high = -690.0, 0.0  # log p: the interval widens as p falls
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if half_width(sd, n, math.exp(middle), noise) > abs(delta) else (low, middle)
-    return math.exp(high)
+
+    def room(log_p: float) -> float:
+        return float(half_width(sd, n, math.exp(log_p), noise)) - abs(delta)
+
+    least = math.log(1e-100)  # the interval widens as p falls; scipy has no quantiles much below this
+    return math.exp(scipy.optimize.brentq(room, least, 0.0, xtol=1e-10) if room(least) > 0 else least)
 
 
 def verdict(low: float, high: float, margin: float = 0.0, sign: int = 1) -> Verdict:
@@ -101,30 +107,28 @@ def verdict(low: float, high: float, margin: float = 0.0, sign: int = 1) -> Verd
 def one_seed_decides(
     sample: ArrayLike,
     deviation: float,
+    read: Callable[[float, float], object],
     level: float = LEVEL,
-    margin: float = 0.0,
     *,
     resolution: float = 0.0,
     noise: float = 0.0,
 ) -> bool:
-    """Whether a verdict other than undecided changes with one seed less, or one seed more.
+    """Whether what is read off the interval, `read(low, high)`, changes with one seed less, or one seed more.
 
     `sample` are the paired differences. Each of them is left out once. Then one is added at the median plus and minus
-    `deviation`, the largest deviation of a seed from the median of its loss that was seen at this point: a loss whose
+    `deviation`, how far off a seed was seen to be at this point (`largest_deviation`): a loss whose
     rare bad seeds did not occur among its own n may have them as the losses beside it do. Always true for three seeds,
-    of which two would be left.
+    of which two would be left; never without spread, where no seed changes anything.
     """
     gaps = np.asarray(sample, dtype=np.float64)
-    n = len(gaps)
-    if n < FEWEST_SEEDS:
-        return False
-    mean, sd = float(gaps.mean()), spread(gaps, resolution)
-    half = float(half_width(sd, n, level, noise))
-    found = verdict(mean - half, mean + half, margin)
-    if found == "undecided" or sd == 0:
+    n, sd = len(gaps), spread(gaps, resolution) if len(gaps) >= FEWEST_SEEDS else 0.0
+    if sd == 0:
         return False
     if n == FEWEST_SEEDS:
         return True
+    mean = float(gaps.mean())
+    half = float(half_width(sd, n, level, noise))
+    found = read(mean - half, mean + half)
     off = gaps - mean
     new = np.median(gaps) + deviation * np.array([-1, 1]) - mean
     squares = float((off**2).sum())  # and as each change leaves them
@@ -133,9 +137,29 @@ def one_seed_decides(
     for centre, total, count in (fewer, more):
         spreads = np.maximum(np.sqrt(np.maximum(total, 0) / (count - 1)), resolution)
         halves = half_width(spreads, count, level, noise)
-        if any(verdict(low, high, margin) != found for low, high in zip(centre - halves, centre + halves, strict=True)):
+        if any(read(low, high) != found for low, high in zip(centre - halves, centre + halves, strict=True)):
             return True
     return False
+
+
+def largest_deviation(samples: Sequence[Mapping[int, float]], reference: Mapping[int, float] = NOTHING) -> float:
+    """How far off a seed was seen to be: the largest deviation of a value from the median of its sample, by seed.
+
+    It is that of the values or that of their differences from the `reference`, whichever is less: what all losses have
+    in common at a seed is in no difference, and the noise of the reference is in every difference.
+    """
+    apart = [
+        {seed: value - reference[seed] for seed, value in sample.items()}
+        if sample.keys() <= reference.keys()
+        else sample
+        for sample in samples
+    ]
+    return min(_deviation(samples), _deviation(apart))
+
+
+def _deviation(samples: Iterable[Mapping[int, float]]) -> float:
+    middles = [(statistics.median(sample.values()), sample) for sample in samples if sample]
+    return max((abs(value - middle) for middle, sample in middles for value in sample.values()), default=0.0)
 
 
 def mean_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float, float]:

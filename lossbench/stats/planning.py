@@ -44,32 +44,44 @@ class SeedsNeeded(NamedTuple):
 
 
 def seeds_needed(
-    delta: float, sd: float, n: int, level: float = LEVEL, margin: float = 0.0, *, noise: float = 0.0
+    delta: float,
+    sd: float,
+    n: int,
+    level: float = LEVEL,
+    margin: float = 0.0,
+    *,
+    beyond: float = 0.0,
+    noise: float = 0.0,
 ) -> SeedsNeeded | None:
     """The seeds at which a comparison is decided with 80 % power, as a range, from n seeds that left it undecided.
 
-    It is decided by an interval that excludes zero, or that lies inside ±margin, whichever needs fewer seeds. `low`
-    takes the estimates as the truth. `high` allows for their uncertainty: it takes the ends of one-sided intervals of
-    |Δ| and SD that make the decision harder. None below five seeds (SD is hardly known), without spread, and where even
-    `low` is above `MOST_SEEDS`, as it is where the noise of the test examples alone leaves it undecided.
+    It is decided by an interval outside ±`beyond` (0: that excludes zero), or that lies inside ±margin, whichever needs
+    fewer seeds. `low` takes the estimates as the truth. `high` allows for their uncertainty: it takes the ends of
+    one-sided intervals of |Δ| and SD that make the decision harder. None below five seeds (SD is hardly known), without
+    spread, and where even `low` is above `MOST_SEEDS`, as it is where the noise of the test examples alone leaves it
+    undecided.
     """
     if n < FEWEST_FOR_PLANNING or not sd > 0:
         return None
     floor = float(scipy.special.ndtri(1 - level / 2)) * noise
-    low = _decided(abs(delta), 0.0, sd, level, margin, floor)
+    rooms = abs(delta) - beyond, margin - abs(delta)
+    low = _decided(rooms, 0.0, sd, level, floor)
     if low is None:
         return None
     off = float(scipy.special.stdtrit(n - 1, CAUTION)) * sd / math.sqrt(n)
     wide = sd * math.sqrt((n - 1) / (2 * float(scipy.special.gammaincinv((n - 1) / 2, 1 - CAUTION))))
-    high = _decided(abs(delta), off, wide, level, margin, floor)
+    high = _decided(rooms, off, wide, level, floor)
     low = max(low, n + 1)
     return SeedsNeeded(low, None if high is None else max(high, low))
 
 
-def _decided(delta: float, off: float, sd: float, level: float, margin: float, floor: float) -> int | None:
-    """The seeds for the easier of both decisions, if Δ is `off` nearer to the bound; `floor` is left with any seeds."""
-    rooms = [math.sqrt(max(max(room - off, 0.0) ** 2 - floor**2, 0.0)) / sd for room in (delta, margin - delta)]
-    ways = [fewest(room, level) for fewest, room in zip((_fewest_for, _fewest_for_equivalence), rooms, strict=True)]
+def _decided(rooms: tuple[float, float], off: float, sd: float, level: float, floor: float) -> int | None:
+    """The seeds for the easier of both decisions, outside and inside, if Δ is `off` nearer to the bound than `rooms`.
+
+    `floor` is left with any seeds.
+    """
+    scaled = [math.sqrt(max(max(room - off, 0.0) ** 2 - floor**2, 0.0)) / sd for room in rooms]
+    ways = [fewest(room, level) for fewest, room in zip((_fewest_for, _fewest_for_equivalence), scaled, strict=True)]
     return min((way for way in ways if way is not None), default=None)
 
 

@@ -7,10 +7,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
-from lossbench.stats.pairs import FEWEST_SEEDS, LEVEL, paired, spread
+from lossbench.stats.pairs import FEWEST_SEEDS, LEVEL, half_width, paired, spread
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,22 @@ def coefficients(x: ArrayLike) -> NDArray[np.float64]:
     return weights
 
 
-def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float = 0.0, noise: float = 0.0) -> Trend:
+def trend(
+    x: ArrayLike,
+    y: ArrayLike,
+    level: float = LEVEL,
+    *,
+    resolution: float = 0.0,
+    noise: float = 0.0,
+    step_noise: ArrayLike = 0.0,
+) -> Trend:
     """The trend of y (seeds × values) over the ordered values x.
 
     The slope is per unit of x, so pass log x where the option is a scale. `noise` is the standard error that the choice
-    of test examples adds to the slope. A slope does not say that every step follows it: a claim of a trend holds if the
-    slope has its direction *and* no step goes back beyond a margin, `back_bound < margin`. That is an intersection of
-    one-sided tests, each at `level`, so it needs no further adjustment. NaN below three seeds. `resolution` as in
-    `paired`.
+    of test examples adds to the slope, `step_noise` what it adds to each step, in the order of x. A slope does not say
+    that every step follows it: a claim of a trend holds if the slope has its direction *and* no step goes back beyond a
+    margin, `back_bound < margin`. That is an intersection of one-sided tests, each at `level`, so it needs no further
+    adjustment. NaN below three seeds. `resolution` as in `paired`.
     """
     at, table = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if at.ndim != 1 or table.ndim != 2 or table.shape[1] != len(at):
@@ -71,8 +78,12 @@ def trend(x: ArrayLike, y: ArrayLike, level: float = LEVEL, *, resolution: float
     back, bound = 0, math.nan
     if len(table) >= FEWEST_SEEDS:
         direction = math.copysign(1.0, found.delta)
-        quantile = float(scipy.special.stdtrit(len(table) - 1, 1 - level)) / math.sqrt(len(table))
-        bounds = [quantile * spread(gap, resolution) - direction * float(gap.mean()) for gap in gaps]
+        noises = np.broadcast_to(np.asarray(step_noise, dtype=np.float64), len(gaps))
+        bounds = [
+            # One-sided: the upper end of the two-sided interval of twice the level.
+            float(half_width(spread(gap, resolution), len(gap), 2 * level, more)) - direction * float(gap.mean())
+            for gap, more in zip(gaps, noises, strict=True)
+        ]
         back = int(np.argmax(bounds))
         bound = bounds[back]
     return Trend(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 from conftest import SMALL
 from kit.claims import GRID, claim, truth
 from kit.synthetic import Truth, analysed
 
+from lossbench.analysis.claim_tests import losses
+from lossbench.analysis.claims import outcomes
 from lossbench.core.errors import SuiteError
 
 CASES = {
@@ -26,7 +29,7 @@ CASES = {
         'increases_with = "classes"\nloss = "w_softmax[alpha=1.0]"\nthan = "softmax"',
         "supported",
     ),
-    "a gain that does not": ('increases_with = "classes"\nloss = "center"\nthan = "softmax"', "undecided"),
+    "a gain that does not": ('increases_with = "classes"\nloss = "center"\nthan = "softmax"', "contradicted"),
     "equal losses": ('equivalent = ["center", "softmax"]', "supported"),
     "unequal losses": ('equivalent = ["w_softmax[alpha=2.0]", "w_softmax[alpha=0.5]"]', "contradicted"),
     "unequal, but within a wide margin": (
@@ -84,7 +87,10 @@ CASES = {
         'metric = "step_seconds"\nunchanged_with = "alpha"\nloss = "w_softmax"\nmargin = 5.0',
         "contradicted",
     ),
-    "at one width and number of classes": ('better = "center"\nthan = "softmax"\nwidth = 8\nclasses = 6', "undecided"),
+    "at one width and number of classes": (
+        'better = "center"\nthan = "softmax"\nwidth = 8\nclasses = 6',
+        "contradicted",
+    ),
 }
 TIMES = {
     "w_softmax[alpha=0.5]": 1.1,
@@ -110,17 +116,17 @@ def test_a_claim_is_judged_by_the_truth_of_the_records(case, results):
 def test_an_open_claim_says_how_many_seeds_it_needs_and_a_settled_one_does_not(results):
     for row in results.claims.to_dict("records"):
         if row["verdict"] != "undecided":
-            assert row["seeds_needed"] is None or np.isnan(row["seeds_needed"]), row["text"]
+            assert pd.isna(row["seeds_needed"]) and pd.isna(row["seeds_needed_high"]), row["text"]
 
 
 def test_an_open_claim_asks_for_the_seeds_that_would_settle_it(read_suite):
-    """Power of the t test by its definition: at the seeds named it reaches 80 %, at one fewer it does not."""
+    """Power of the t test by its definition: at the fewest seeds it reaches 80 %, at one fewer it does not."""
     text = SMALL.replace('"w_softmax"]', '"w_softmax", "center"]').replace("seeds = 2", "seeds = 5")
     suite = read_suite(text + claim('better = "center"\nthan = "softmax"'))
     gains = (2.0, -0.5, 1.5, -0.2, 1.0)
     found = analysed(suite, lambda cell: Truth(90 + gains[cell.seed] * (cell.loss.name == "center")))
     row = found.claims.iloc[0]
-    assert row["verdict"] == "undecided" and row["seeds_needed"] > 5
+    assert row["verdict"] == "undecided" and 5 < row["seeds_needed"] < row["seeds_needed_high"]
     accuracy = found.trained.pivot_table(index="seed", columns="label", values="accuracy", aggfunc="first")
     difference = (accuracy["center"] - accuracy["softmax"]).astype(float)
     dz = abs(difference.mean()) / difference.std(ddof=1)
@@ -138,8 +144,8 @@ def test_a_slope_is_that_of_the_seeds_own_slopes(results):
     mean = frame.groupby(["label", "seed", "classes"])["accuracy"].mean().unstack("classes")
     gain = mean.loc["w_softmax[alpha=1.0]"] - mean.loc["softmax"]
     slopes = [np.polyfit(np.log2([4, 6, 8, 10]), row, 1)[0] for row in gain.to_numpy()]
-    low, high = scipy.stats.t.interval(0.95, 5, np.mean(slopes), scipy.stats.sem(slopes))
     row = results.claims.set_index("text").loc["a gain that grows with the classes"]
+    low, high = scipy.stats.t.interval(1 - row["level"], 5, np.mean(slopes), scipy.stats.sem(slopes))
     assert (row["delta"], row["low"], row["high"]) == pytest.approx((np.mean(slopes), low, high), abs=1e-6)
     assert row["n"] == 6
     assert row["unit"] == "points per doubling of classes"
@@ -147,7 +153,7 @@ def test_a_slope_is_that_of_the_seeds_own_slopes(results):
 
 def test_a_claim_is_about_its_own_values_width_and_classes(results):
     claims = results.claims.set_index("text")
-    assert "alpha = 0.5, 1, 2," in claims.loc["an option, some values"]["evidence"]
+    assert "over alpha = 0.5, 1, 2 " in claims.loc["an option, some values"]["evidence"]
     frame = results.trained
     frame = frame[(frame["width"] == 8) & (frame["classes"] == 6)]
     mean = frame.groupby("label")["accuracy"].mean()
@@ -155,24 +161,29 @@ def test_a_claim_is_about_its_own_values_width_and_classes(results):
     assert delta == pytest.approx(mean["center"] - mean["softmax"])
 
 
-def test_p_values_of_claims_are_adjusted_over_all_claims(results):
-    from statsmodels.stats.multitest import multipletests
-
-    adjusted = multipletests(results.claims["p"], method="holm")[1]
-    assert list(results.claims["p_holm"]) == pytest.approx(list(adjusted))
+def test_intervals_of_claims_are_simultaneous_over_their_family(results):
+    """One family: as many intervals as comparisons, trends, and further values of claims of no change."""
+    claims = results.info.claims
+    pairs = {(c.metric, c.than_metric, c.width, *sorted(losses(c))) for c in claims if not c.along}
+    further = sum(3 if c.along == "alpha" else len(c.values) - 1 for c in claims if c.unchanged_with)
+    trends = sum(bool(c.along and not c.unchanged_with) for c in claims)
+    assert set(results.claims["level"]) == {0.05 / (len(pairs) + further + trends)}
+    adjusted = (results.claims["p"] * 0.05 / results.claims["level"]).clip(upper=1)
+    assert list(results.claims["p_adjusted"]) == pytest.approx(list(adjusted))
 
 
 def test_rounds_of_several_timing_cells_are_averaged_not_strung_together(results):
     """Four widths × four numbers of classes have a timing cell each; a claim over them still has five processes."""
     row = results.claims.set_index("text").loc["time"]
-    ratios = [np.log(rounds["w_softmax[alpha=1.0]"]) - np.log(rounds["softmax"]) for _, rounds, _ in results.timed]
-    assert np.shape(ratios) == (16, 9)
-    of_rounds = np.mean(ratios, axis=0)
-    means = [of_rounds[0:2].mean(), of_rounds[2:4].mean(), of_rounds[4:6].mean(), of_rounds[6:8].mean(), of_rounds[8]]
-    test = scipy.stats.ttest_1samp(means, 0.0)
-    assert (row["n"], row["p"]) == (5, pytest.approx(test.pvalue))
-    expected = 100 * np.expm1([np.mean(means), *test.confidence_interval()])
-    assert list(row[["delta", "low", "high"]]) == pytest.approx(list(expected))
+    assert row["n"] == 5
+    assert len(results.timed) == 16
+    ratios = []
+    for _, rounds, notes in results.timed:
+        rounds_of = np.log(rounds["w_softmax[alpha=1.0]"]) - np.log(rounds["softmax"])
+        ratios.append([rounds_of[np.array(notes["process"]) == process].mean() for process in range(5)])
+    means = np.mean(ratios, axis=0)
+    ends = scipy.stats.t.interval(1 - row["level"], 4, means.mean(), scipy.stats.sem(means))
+    assert (row["delta"], row["low"], row["high"]) == pytest.approx(tuple(100 * np.expm1([means.mean(), *ends])))
 
 
 def test_a_trend_of_step_times_is_one_over_processes(results):
@@ -188,7 +199,7 @@ def test_a_trend_of_step_times_is_one_over_processes(results):
         return np.polyfit(alphas, 100 * np.array(logs), 1)[0]
 
     slopes = [slope(process) for process in range(5)]
-    interval = scipy.stats.ttest_1samp(slopes, 0.0).confidence_interval()
+    interval = scipy.stats.ttest_1samp(slopes, 0.0).confidence_interval(1 - row["level"])
     assert row["n"] == 5
     assert list(row[["delta", "low", "high"]]) == pytest.approx([np.mean(slopes), *interval])
 
@@ -203,52 +214,51 @@ def test_seeds_are_complete_along_a_trend(read_suite):
     assert row["n"] == 5
 
 
-def test_a_trend_of_which_too_little_was_run_is_undecided(read_suite):
+def test_a_trend_of_which_one_value_was_run_is_not_testable(read_suite):
     suite = read_suite(
         GRID
         + claim('decreases_with = "alpha"\nloss = "w_softmax"')
         + claim('increases_with = "width"\nloss = "softmax"')
     )
     frame = analysed(suite, lambda cell: truth(cell) if cell.width == 8 else None).claims
-    assert list(frame["verdict"]) == ["supported", "undecided"]  # alpha varies at every width
-    assert frame["evidence"][1] == "only 1 values of width were run"
+    assert list(frame["verdict"]) == ["supported", "not testable"]  # alpha varies at every width
+    assert frame["evidence"][1] == "only 1 value of width was run"
 
 
-def one_sided(sample, bound) -> float:
-    """P(T ≥ t) against `bound`, by hand; a spread below one test image in 10,000 counts as that."""
-    t = (sample.mean() - bound) / (max(sample.std(ddof=1), 0.01) / math.sqrt(len(sample)))
-    return float(scipy.stats.t.sf(t, len(sample) - 1))
+def interval(sample, level):
+    """The t interval of a mean, by hand; a spread below one test image in 10,000 counts as that."""
+    half = scipy.stats.t.ppf(1 - level / 2, len(sample) - 1) * max(sample.std(ddof=1), 0.01) / math.sqrt(len(sample))
+    return sample.mean() - half, sample.mean() + half
 
 
 def test_unchanged_is_judged_by_the_worst_of_the_widths(results):
-    """Recomputed from the records: at each further width against the least, the largest difference is shown."""
+    """Recomputed from the records: at each further width against the least, the one furthest out is shown."""
     frame = results.records[(results.records["kind"] == "train") & (results.records["label"] == "softmax")]
     mean = frame.groupby(["seed", "width"])["accuracy"].mean().unstack("width")
     wider = mean[16] - mean[4]
-    half = scipy.stats.t.ppf(0.975, 5) * max(wider.std(ddof=1), 0.01) / math.sqrt(6)
     row = results.claims.set_index("text").loc["changed by one step in three"]
     assert row["delta"] == pytest.approx(wider.mean())
-    assert (row["low"], row["high"]) == pytest.approx((wider.mean() - half, wider.mean() + half))
-    assert row["evidence"] == (
-        "width = 8, 16 against 4: a 95 % interval outside ±0.6 points; the largest difference is at 16"
-    )
-    past = [one_sided(mean[width] - mean[4], 0.6) for width in (8, 16)]
-    assert row["p"] == pytest.approx(2 * 2 * min(past), rel=1e-6)
+    assert (row["low"], row["high"]) == pytest.approx(interval(wider, row["level"]))
+    assert row["evidence"].startswith("width = 8, 16 against 4: at 16 the interval lies outside ±0.6 points")
     within = results.claims.set_index("text").loc["unchanged within a wide margin"]
-    inside = one_sided(mean[8] - mean[16], -0.6)
-    assert within["p"] == pytest.approx(inside, rel=1e-6)
+    low, high = interval(mean[16] - mean[8], row["level"])
+    assert (within["low"], within["high"]) == pytest.approx((low, high)) and -0.6 < low < high < 0.6
+    assert within["evidence"].startswith("width = 16 against 8: at 16 the interval lies within ±0.6 points")
 
 
-def test_as_good_but_for_the_margin_is_a_one_sided_test(results):
+def test_as_good_but_for_the_margin_is_read_off_the_interval(results):
     frame = results.records[results.records["kind"] == "train"]
     frame = frame[frame["width"].isin([4, 8, 16]) | (frame["width"] == frame["classes"] - 1)]
     mean = frame.groupby(["label", "seed"])["accuracy"].mean()
-    difference = mean["w_softmax[alpha=2.0]"] - mean["softmax"]
     claims = results.claims.set_index("text")
-    holds, fails = one_sided(difference, -0.5), one_sided(-difference, 0.1)
-    assert claims.loc["worse, but within the margin"]["p"] == pytest.approx(holds, rel=1e-6)
-    assert claims.loc["worse by more than the margin"]["p"] == pytest.approx(2 * fails, rel=1e-6)
-    assert claims.loc["worse by more than the margin"]["evidence"] == "95 % interval: worse by more than 0.1 points"
+    low, high = interval(mean["w_softmax[alpha=2.0]"] - mean["softmax"], claims["level"].iloc[0])
+    assert -0.5 < low < high < -0.1
+    for case, said in (
+        ("worse, but within the margin", "worse by less than 0.5 points, if at all"),
+        ("worse by more than the margin", "worse by more than 0.1 points"),
+    ):
+        assert (claims.loc[case]["low"], claims.loc[case]["high"]) == pytest.approx((low, high))
+        assert claims.loc[case]["evidence"].startswith(said)
 
 
 def test_a_claim_with_lists_is_one_for_each_of_their_names(read_suite):
@@ -290,37 +300,29 @@ def test_claims_without_records_count_in_no_family(read_suite):
     )
     suite = read_suite(GRID + "".join(map(claim, bodies)) + claim('better = "softmax"\nthan = "w_softmax[alpha=2.0]"'))
     frame = analysed(suite, lambda cell: None if cell.loss.name == "center" else truth(cell)).claims
-    assert list(frame["evidence"][:3]) == ["not run"] * 3 and frame["p_holm"][:3].isna().all()
-    assert frame["p_holm"][3] == frame["p"][3]
+    assert list(frame["evidence"][:3]) == ["not run"] * 3 and frame["p_adjusted"][:3].isna().all()
+    assert list(frame["verdict"][:3]) == ["not testable"] * 3
+    assert frame["level"][3] == 0.05 and frame["p_adjusted"][3] == frame["p"][3]
 
 
 def test_families_are_adjusted_by_themselves(read_suite):
     body = 'better = "w_softmax[alpha={}]"\nthan = "softmax"\nfamily = "{}"'
     suite = read_suite(GRID + "".join(claim(body.format(*case)) for case in ((0.5, "a"), (1.0, "a"), (1.5, "b"))))
     frame = analysed(suite, truth).claims
-    first, second, alone = frame["p"]
-    assert frame["p_holm"][2] == alone
-    assert min(frame["p_holm"][:2]) == pytest.approx(2 * min(first, second))
+    assert list(frame["level"]) == [0.025, 0.025, 0.05]
+    assert list(frame["p_adjusted"]) == pytest.approx([2 * frame["p"][0], 2 * frame["p"][1], frame["p"][2]])
 
 
-def test_cases_of_one_statement_are_counted(results, read_suite):
-    from lossbench.report.sections.claims import claims
-    from lossbench.report.sections.overview import findings
-
-    assert len(claims(results).blocks) == 1  # every claim is a statement of its own
+def test_cases_of_one_statement_are_counted(read_suite):
     body = 'better = ["center", "w_softmax[alpha=0.5]", "w_softmax[alpha=2.0]"]\nthan = "softmax"'
     other = claim('equivalent = ["center", "softmax"]').replace('"t"', '"u"')
     suite = read_suite(GRID + claim(body) + other)
-    table, listed = claims(analysed(suite, truth)).blocks
-    assert table.columns == ("statement", "supported", "contradicted", "undecided", "not run")
-    assert table.rows == (("t", "1", "1", "1", "0"), ("u", "1", "0", "0", "0"))
-    assert [row[0] for row in listed.rows] == [found.text for found in suite.info.claims]
+    assert outcomes(analysed(suite, truth).claims) == {"t": {"supported": 1, "contradicted": 2}, "u": {"supported": 1}}
     some = analysed(suite, lambda cell: None if cell.loss.name == "center" else truth(cell))
-    table, listed = claims(some).blocks
-    assert table.rows == (("t", "1", "1", "0", "1"), ("u", "0", "0", "0", "1"))
-    assert [row[0] for row in listed.rows] == ["t (w_softmax[alpha=0.5])", "t (w_softmax[alpha=2.0])"]
-    assert [anchors[0].loss for anchors in listed.anchors] == ["w_softmax[alpha=0.5]", "w_softmax[alpha=2.0]"]
-    assert "; of 4 claims: 2 not run, 1 supported, 1 contradicted." in findings(some).blocks[0].text
+    assert outcomes(some.claims) == {
+        "t": {"not testable": 1, "supported": 1, "contradicted": 1},
+        "u": {"not testable": 1},
+    }
 
 
 def test_a_note_stands_once_below_the_verdicts(read_suite):

@@ -165,4 +165,4 @@ def test_a_claim_about_a_metric_of_an_older_version_is_reported_as_such(tmp_path
     text = json.dumps(written).replace('"metric": "angle"', '"metric": "steps_to_converge"')
     plan.write_text(text)
     row = analyse([folder]).claims.iloc[0]
-    assert (row["verdict"], row["evidence"]) == ("undecided", "this lossbench has no metric 'steps_to_converge'")
+    assert (row["verdict"], row["evidence"]) == ("not testable", "this lossbench has no metric 'steps_to_converge'")

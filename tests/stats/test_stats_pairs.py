@@ -1,19 +1,24 @@
-"""Paired comparisons: golden values, independent oracles, and how often they are wrong."""
+"""Paired comparisons: golden values, independent oracles, and what one seed changes."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lossbench import stats
+from lossbench.stats.pairs import half_width, p_value
 
 A = [0.912, 0.918, 0.909, 0.921, 0.915]
 B = [0.905, 0.913, 0.907, 0.911, 0.909]
+SAMPLES = st.lists(st.floats(-3, 3).map(lambda value: round(value, 3)), min_size=3, max_size=12)
+LEVELS = st.sampled_from([0.05, 0.05 / 7, 0.05 / 40])
 
 
 def test_the_paired_difference_has_its_golden_values():
@@ -24,20 +29,44 @@ def test_the_paired_difference_has_its_golden_values():
     assert found.dz * math.sqrt(5) == pytest.approx(4.60179, abs=1e-5)
 
 
-def test_the_paired_interval_agrees_with_scipy():
+@pytest.mark.parametrize("level", [0.05, 0.05 / 7])
+def test_the_paired_interval_agrees_with_scipy(level):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 12))
     oracle = scipy.stats.ttest_rel(a, b)
-    found = stats.paired(a, b)
-    interval = oracle.confidence_interval()
+    found = stats.paired(a, b, level)
+    interval = oracle.confidence_interval(1 - level)
     assert (found.p, found.low, found.high) == pytest.approx((oracle.pvalue, interval.low, interval.high))
 
 
-def test_equivalence_has_its_golden_value_and_agrees_with_statsmodels():
-    from statsmodels.stats.weightstats import ttost_paired
+def test_the_noise_of_the_test_examples_widens_the_interval():
+    """Recomputed: the half widths over seeds and over examples add like the sides of a right angle."""
+    found = stats.paired(A, B, 0.01, noise=0.002)
+    seeds = scipy.stats.t.ppf(0.995, 4) * np.std(np.subtract(A, B), ddof=1) / math.sqrt(5)
+    examples = scipy.stats.norm.ppf(0.995) * 0.002
+    assert found.high - found.delta == pytest.approx(math.sqrt(seeds**2 + examples**2))
+    assert found.delta - found.low == pytest.approx(math.sqrt(seeds**2 + examples**2))
 
-    assert stats.tost(A, B, 0.01) == pytest.approx(0.0186854, abs=1e-7)
-    assert stats.tost(A, B, 0.01) == pytest.approx(ttost_paired(np.array(A), np.array(B), -0.01, 0.01)[0])
+
+@given(SAMPLES, st.floats(0, 2), LEVELS)
+def test_p_is_below_the_level_where_the_interval_excludes_zero(sample, noise, level):
+    found = stats.paired(sample, np.zeros(len(sample)), level, noise=noise)
+    assume(abs(found.p / level - 1) > 1e-6)
+    assert (found.p < level) == (found.low > 0 or found.high < 0)
+
+
+@pytest.mark.parametrize(("delta", "sd", "noise"), [(3.0, 0.1, 0.1), (5.0, 0.1, 0.0), (1, 0, 0.2)])
+def test_the_interval_ends_at_zero_at_the_level_p_however_small_it_is(delta, sd, noise):
+    p = p_value(delta, sd, 30, noise)
+    assert 0 < p < 1e-5
+    assert float(half_width(sd, 30, p, noise)) == pytest.approx(delta, rel=1e-6)
+
+
+def test_p_is_one_where_nothing_differs_and_falls_with_the_difference():
+    assert stats.paired([5, 5, 5], [5, 5, 5], noise=0.1).p == pytest.approx(1)
+    ps = [p_value(delta, 1.0, 6, 0.5) for delta in (0.0, 0.1, 0.5, 2.0, 8.0)]
+    assert ps[0] == pytest.approx(1)
+    assert all(after < before for before, after in pairwise(ps))
 
 
 def test_holm_has_its_golden_values_and_agrees_with_statsmodels():
@@ -62,8 +91,14 @@ def test_holm_never_lowers_a_p_value_and_keeps_their_order(p_values):
     assert (np.diff(np.array(adjusted)[order]) >= 0).all()
 
 
+def ratio(a, b, process, level=0.05):
+    """How much longer a takes than b: the paired difference of log times over processes, as a ratio."""
+    found = stats.paired(stats.log_times(a, process), stats.log_times(b, process), level)
+    return replace(found, **{name: math.exp(getattr(found, name)) for name in ("delta", "low", "high")})
+
+
 def test_time_ratios_have_their_golden_value():
-    found = stats.time_ratio([1.02, 1, 1.05, 0.99, 1.01], [0.9, 0.92, 0.91, 0.89, 0.93], range(5))
+    found = ratio([1.02, 1, 1.05, 0.99, 1.01], [0.9, 0.92, 0.91, 0.89, 0.93], range(5))
     assert (found.delta, found.low, found.high) == pytest.approx((1.1142, 1.0783, 1.1513), abs=5e-5)
 
 
@@ -71,7 +106,7 @@ def test_a_time_ratio_is_the_t_interval_over_the_means_of_the_processes():
     rng = np.random.default_rng(3)
     process = rng.permutation([7, 7, 7, 0, 0, 2, 2, 2, 2, 5])  # of unequal shares, in any order
     a, b = np.exp(rng.normal(size=(2, len(process))))
-    found = stats.time_ratio(a, b, process, 0.1)
+    found = ratio(a, b, process, 0.1)
     means = [
         np.mean([math.log(x / y) for x, y, mine in zip(a, b, process, strict=True) if mine == p]) for p in (0, 2, 5, 7)
     ]
@@ -84,7 +119,7 @@ def test_a_time_ratio_is_the_t_interval_over_the_means_of_the_processes():
 
 @pytest.mark.parametrize("process", [[0] * 6, [0, 0, 0, 1, 1, 1]])
 def test_rounds_of_fewer_than_three_processes_give_a_ratio_and_no_interval(process):
-    found = stats.time_ratio([2.0] * 5 + [2.2], [1.0] * 6, process)
+    found = ratio([2.0] * 5 + [2.2], [1.0] * 6, process)
     assert found.n == len(set(process)) and 2 < found.delta < 2.2
     assert all(math.isnan(value) for value in (found.low, found.high, found.p))
 
@@ -93,23 +128,29 @@ def test_a_time_ratio_turned_around_is_its_inverse():
     rng = np.random.default_rng(2)
     a, b = np.exp(rng.normal(size=(2, 9)))
     process = np.arange(9) // 3
-    one, other = stats.time_ratio(a, b, process), stats.time_ratio(b, a, process)
+    one, other = ratio(a, b, process), ratio(b, a, process)
     assert (one.delta, one.low, one.high) == pytest.approx((1 / other.delta, 1 / other.high, 1 / other.low))
+
+
+def test_a_time_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="above zero"):
+        ratio([1, 0, 1], [1, 1, 1])
 
 
 def test_two_seeds_give_a_difference_and_nothing_more():
     found = stats.paired([1.0, 2.0], [0.0, 0.0])
     assert found.delta == 1.5
     assert math.isnan(found.low) and math.isnan(found.p)
-    assert math.isnan(stats.tost([1.0, 2.0], [0.0, 0.0], 1))
-    assert stats.verdict(found.p, math.nan) == "undecided"
+    assert stats.verdict(found.low, found.high, 10.0) == "undecided"
+    assert math.isnan(stats.paired([], []).delta)
 
 
 def test_differences_without_spread_are_what_they_are():
     same, more = stats.paired([5, 5, 5], [5, 5, 5]), stats.paired([7, 7, 7], [5, 5, 5])
-    assert (same.delta, same.p, same.low, same.high) == (0, 1, 0, 0)
-    assert (more.delta, more.p, more.low, more.high) == (2, 0, 2, 2)
-    assert stats.tost([5, 5, 5], [5, 5, 5], 0.5) == 0
+    assert (same.delta, same.p, same.low, same.high, same.dz) == (0, 1, 0, 0, 0)
+    assert (more.delta, more.p, more.low, more.high, more.dz) == (2, 0, 2, 2, math.inf)
+    assert stats.paired([5, 5, 5], [5, 5, 5], noise=0.1).dz == 0
+    assert stats.paired([5, 5, 5], [7, 7, 7], noise=0.1).dz == -math.inf
 
 
 def test_unequal_samples_are_refused():
@@ -117,54 +158,44 @@ def test_unequal_samples_are_refused():
         stats.paired([1, 2, 3], [1, 2])
 
 
+# ---- verdicts --------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
-    ("p", "tost_p", "word"),
+    ("low", "high", "higher", "lower"),
     [
-        (0.01, 0.5, "different"),
-        (0.01, 0.01, "different but negligible"),
-        (0.5, 0.01, "equivalent"),
-        (0.5, 0.5, "undecided"),
-        (math.nan, math.nan, "undecided"),
+        (0.1, 2.0, "better", "worse"),
+        (-2.0, -0.1, "worse", "better"),
+        (-1.0, 1.0, "undecided", "undecided"),
+        (-0.4, 0.4, "equivalent", "equivalent"),
+        (0.1, 0.4, "equivalent", "equivalent"),  # real, but inside the margin
+        (-0.4, -0.1, "equivalent", "equivalent"),
+        (0.1, 0.5, "better", "worse"),  # the margin itself is not inside
+        (0.6, 0.9, "better", "worse"),
+        (0.0, 2.0, "undecided", "undecided"),
+        (math.nan, math.nan, "undecided", "undecided"),
     ],
 )
-def test_a_verdict_has_one_meaning(p, tost_p, word):
-    assert stats.verdict(p, tost_p) == word
+def test_a_verdict_is_read_off_the_interval(low, high, higher, lower):
+    assert stats.verdict(low, high, 0.5) == higher
+    assert stats.verdict(low, high, 0.5, sign=-1) == lower
 
 
-@pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_the_interval_covers_as_often_as_it_says(seeds):
-    rng = np.random.default_rng(seeds)
-    truth, tries = 0.4, 1200
-    covered = 0
-    for _ in range(tries):
-        shared = rng.normal(size=seeds)  # the seed's own part, which pairing removes
-        found = stats.paired(shared + truth + rng.normal(size=seeds), shared + rng.normal(size=seeds))
-        covered += found.low <= truth <= found.high
-    assert covered / tries == pytest.approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / tries))
+def test_without_a_margin_only_what_does_not_differ_at_all_is_equivalent():
+    assert stats.verdict(0.0, 0.0) == "equivalent"
+    assert stats.verdict(-1e-9, 1e-9) == "undecided"
+    assert stats.verdict(1e-9, 2e-9) == "better"
 
 
-def test_one_loss_under_seven_names_is_rarely_called_different():
-    """A/A: a family of six comparisons with nothing in it is wrong at most as often as its level."""
-    rng = np.random.default_rng(3)
-    tries, alarms = 700, 0
-    for _ in range(tries):
-        baseline = rng.normal(size=8)
-        p_values = [stats.paired(rng.normal(size=8), baseline).p for _ in range(6)]
-        alarms += min(stats.holm(p_values)) < stats.LEVEL
-    assert alarms / tries <= stats.LEVEL + 3 * math.sqrt(0.05 * 0.95 / tries)
-    assert alarms > 0
-
-
-def test_equivalence_is_rarely_granted_at_the_margin():
-    rng = np.random.default_rng(4)
-    tries = 2000
-    granted = sum(stats.tost(rng.normal(1.0, 1.0, 10), np.zeros(10), 1.0) < stats.LEVEL for _ in range(tries))
-    assert granted / tries <= stats.LEVEL + 3 * math.sqrt(0.05 * 0.95 / tries)
-
-
-def test_correlation_tells_what_pairing_gains():
-    assert stats.correlation([1, 2, 3], [2, 4, 6]) == pytest.approx(1)
-    assert math.isnan(stats.correlation([1, 1, 1], [1, 2, 3]))
+@given(SAMPLES, st.floats(0, 1), st.floats(0, 2), LEVELS)
+def test_turning_a_comparison_around_turns_its_verdict(sample, noise, margin, level):
+    zeros = np.zeros(len(sample))
+    one, other = stats.paired(sample, zeros, level, noise=noise), stats.paired(zeros, sample, level, noise=noise)
+    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
+    turned = {"better": "worse", "worse": "better"}
+    word = stats.verdict(one.low, one.high, margin)
+    assert stats.verdict(-one.high, -one.low, margin) == turned.get(word, word)
+    assert stats.verdict(one.low, one.high, margin, sign=-1) == turned.get(word, word)
 
 
 def test_few_seeds_that_differ_by_one_image_each_prove_nothing():
@@ -172,13 +203,13 @@ def test_few_seeds_that_differ_by_one_image_each_prove_nothing():
     one_image_each = stats.paired([98 + step] * 3, [98.0] * 3, resolution=step)
     assert one_image_each.p > 0.2
     assert one_image_each.low < 0 < one_image_each.high
-    assert stats.tost([98.0] * 3, [98.0] * 3, 0.1, resolution=step) > stats.LEVEL
-    assert stats.tost([98.0] * 30, [98.0] * 30, 0.1, resolution=step) < stats.LEVEL
+    few, many = (stats.paired([98.0] * n, [98.0] * n, resolution=step) for n in (3, 30))
+    assert stats.verdict(few.low, few.high, 0.1) == "undecided"
+    assert stats.verdict(many.low, many.high, 0.1) == "equivalent"
 
 
 def test_the_resolution_changes_nothing_where_there_is_spread():
     assert stats.paired(A, B, resolution=1e-4) == stats.paired(A, B)
-    assert stats.tost(A, B, 0.01, resolution=1e-4) == stats.tost(A, B, 0.01)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
@@ -197,72 +228,123 @@ def test_the_interval_of_a_time_ratio_covers_as_often_as_it_says(rounds, process
     covered = 0
     for one in range(tries):
         a, b = truth * np.exp(drift[:, one] + noise[:, 0, one]), np.exp(drift[:, one] + noise[:, 1, one])
-        found = stats.time_ratio(a, b, process)
+        found = ratio(a, b, process)
         covered += found.low <= truth <= found.high
     assert covered / tries == pytest.approx(0.95, abs=0.02)  # 3.5 standard errors; at least 0.93
 
 
 def test_a_time_of_nothing_is_refused():
     with pytest.raises(ValueError, match="above zero"):
-        stats.time_ratio([1, 0, 1], [1, 1, 1], [0, 1, 2])
+        ratio([1, 0, 1], [1, 1, 1], [0, 1, 2])
 
 
 def test_a_round_without_a_process_is_refused():
     with pytest.raises(ValueError, match="every time needs a process"):
-        stats.time_ratio([1, 1, 1], [1, 1, 1], [0, 1])
+        ratio([1, 1, 1], [1, 1, 1], [0, 1])
 
 
-def test_beyond_the_margin_is_the_shifted_one_sided_test_doubled():
-    rng = np.random.default_rng(1)
-    a, b = rng.normal(2, 1, 8), np.zeros(8)
-    one_sided = scipy.stats.ttest_1samp(a, 0.5, alternative="greater").pvalue
-    assert stats.beyond(a, b, 0.5) == pytest.approx(2 * one_sided)
-    assert stats.beyond(-a, b, 0.5) == pytest.approx(2 * one_sided)
-    assert stats.beyond(a, b, 0.0) == pytest.approx(stats.paired(a, b).p)
-    assert math.isnan(stats.beyond([1, 2], [0, 0], 0.5))
-    assert stats.beyond([3, 3, 3], [1, 1, 1], 1.0) == 0
-    assert stats.beyond([3, 3, 3], [1, 1, 1], 2.0) == 1
+# ---- one seed --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("delta", [0.0, 0.3, 0.5, 0.8, 3.0])
-def test_equivalent_and_beyond_are_never_both(delta):
-    a = delta + np.array([-0.1, 0.1, 0.05, -0.05])
-    assert not (stats.tost(a, 0 * a, 0.5) < 0.05 and stats.beyond(a, 0 * a, 0.5) < 0.05)
+def naively(sample, deviation, level, margin, resolution=0.0, noise=0.0) -> bool:
+    """Every changed sample is made and judged as a study of its own."""
+
+    def word(gaps):
+        found = stats.paired(gaps, np.zeros(len(gaps)), level, resolution=resolution, noise=noise)
+        return stats.verdict(found.low, found.high, margin)
+
+    whole = np.array(sample, dtype=float)
+    fewer = [np.delete(whole, seed) for seed in range(len(whole))]
+    more = [np.append(whole, np.median(whole) + sign * deviation) for sign in (-1, 1)]
+    return any(word(changed) != word(whole) for changed in (*fewer, *more))
 
 
-def test_equivalence_does_not_depend_on_which_comes_first():
-    assert stats.tost(A, B, 0.007) == pytest.approx(stats.tost(B, A, 0.007))
-
-
-def test_the_posterior_has_its_golden_values():
-    found = stats.rope(A, B, 0.002)
-    assert (found.better, found.equivalent, found.worse) == pytest.approx((0.98131, 0.01690, 0.00179), abs=5e-6)
-
-
-def test_the_posterior_turns_around_and_adds_up():
-    one, other = stats.rope(A, B, 0.004), stats.rope(B, A, 0.004)
-    assert (one.better, one.equivalent, one.worse) == pytest.approx((other.worse, other.equivalent, other.better))
-    assert one.better + one.equivalent + one.worse == pytest.approx(1)
-
-
-def test_the_posterior_without_a_band_is_the_one_sided_test():
-    assert stats.rope(A, B, 0.0).worse == pytest.approx(stats.paired(A, B).p / 2)
-
-
-def test_the_posterior_of_what_no_seed_changes_is_certain():
-    assert stats.rope([5] * 3, [5] * 3, 0.5) == stats.Rope(0, 1, 0)
-    assert stats.rope([7] * 3, [5] * 3, 0.5) == stats.Rope(1, 0, 0)
-    assert stats.rope([98.0] * 3, [98.0] * 3, 0.1, resolution=100 / 596).equivalent < 0.7
-    assert math.isnan(stats.rope([1, 2], [0, 0], 1).better)
-
-
-@pytest.mark.parametrize(
-    ("p", "right_way", "word"),
-    [(0.01, True, "supported"), (0.01, False, "contradicted"), (0.2, True, "undecided"), (math.nan, True, "undecided")],
+@given(
+    st.lists(st.floats(-1, 1).map(lambda value: round(value, 2)), min_size=4, max_size=10),
+    st.floats(0, 2),
+    st.floats(0, 3),
+    LEVELS,
+    st.sampled_from([0.0, 0.3, 1.5]),
+    st.sampled_from([0.0, 0.2]),
 )
-def test_a_claim_has_one_of_three_verdicts(p, right_way, word):
-    assert stats.claim_verdict(p, right_way) == word
+def test_one_seed_decides_as_studies_with_one_seed_less_or_more_say(sample, shift, deviation, level, margin, noise):
+    gaps = np.array(sample) + shift
+    assume(gaps.std() > 0.01)
+    found = stats.one_seed_decides(
+        gaps, deviation, lambda low, high: stats.verdict(low, high, margin), level, resolution=0.01, noise=noise
+    )
+    assert found == naively(gaps, deviation, level, margin, 0.01, noise)
+
+
+def decided(gaps, deviation=0.0, margin=0.0, **options):
+    return stats.one_seed_decides(gaps, deviation, lambda low, high: stats.verdict(low, high, margin), **options)
+
+
+def test_a_seed_that_alone_hides_or_makes_the_difference_decides():
+    clear = np.array([2.0, 2.1, 1.9, 2.05, 1.95])
+    assert not decided(clear)
+    assert decided([0.9, 1.0, 1.1, 1.0, -0.1])  # undecided without its last seed, or the other way round
+    assert decided([0.1, 0.3, 0.05, 0.2, 0.02])
+
+
+def test_a_bad_seed_that_only_other_losses_had_so_far_may_decide():
+    clear = np.array([2.0, 2.1, 1.9, 2.05, 1.95])
+    assert not decided(clear, deviation=0.3)
+    assert decided(clear, deviation=5.0)
+
+
+def test_of_three_seeds_each_decides_unless_no_seed_changes_anything():
+    assert decided([2.0, 2.1, 1.9])
+    assert not decided([7.0, 7.0, 7.0])  # bytes
+    assert decided([7.0, 7.0, 7.0], resolution=0.1)
+    assert not decided([1.0, 2.0])
+
+
+def test_the_largest_deviation_is_that_from_the_median_of_the_own_sample():
+    samples = [{0: 1, 1: 2, 2: 9}, {0: 50, 1: 52, 2: 51}, {}]
+    assert stats.largest_deviation(samples) == 7
+    assert stats.largest_deviation([]) == 0
+
+
+def test_what_losses_share_at_a_seed_does_not_count_as_a_deviation():
+    seed = {0: 0.0, 1: 5.0, 2: -3.0, 3: 1.0}  # of the baseline, too
+    loss = {number: value + 0.1 * number for number, value in seed.items()}
+    assert stats.largest_deviation([seed, loss]) == pytest.approx(4.5)
+    assert stats.largest_deviation([seed, loss], seed) == pytest.approx(0.15)
+    assert stats.largest_deviation([seed, loss | {3: -9.0}], seed) == pytest.approx(7.6)  # a bad seed of one loss
+    assert stats.largest_deviation([seed, loss], {0: 0.0}) == pytest.approx(4.5)  # too few of the reference
+
+
+def test_the_noise_of_the_baseline_alone_does_not_count_twice():
+    baseline, loss = {0: 1.0, 1: -1.0, 2: 0.0}, {0: -1.0, 1: 1.0, 2: 0.0}
+    assert stats.largest_deviation([baseline, loss], baseline) == 1
+
+
+# ---- what surrounds a comparison -------------------------------------------------------------------------------------
+
+
+def test_correlation_tells_what_pairing_gains():
+    assert stats.correlation([1, 2, 3], [2, 4, 6]) == pytest.approx(1)
+    assert math.isnan(stats.correlation([1, 1, 1], [1, 2, 3]))
+
+
+def test_without_pairing_what_seeds_share_hides_the_difference():
+    """The same seeds for both: the interval is as narrow as the noise that is not shared."""
+    rng = np.random.default_rng(10)
+    seed = rng.normal(0, 5, 8)
+    a, b = seed + 0.5 + 0.1 * rng.normal(size=8), seed + 0.1 * rng.normal(size=8)
+    assert stats.paired(a, b).p < 1e-3
+    assert stats.paired(a, rng.permutation(b)).p > 0.3
+    assert stats.correlation(a, b) > 0.99
 
 
 def test_wins_and_ties_are_counted_in_spite_of_rounding():
     assert stats.wins([0.3, 2, 3, 0], [0.1 + 0.2, 1, 2, 1]) == (2, 1)
+
+
+def test_the_mean_of_one_sample_has_its_t_interval():
+    mean, low, high = stats.mean_interval(A)
+    assert (mean, low, high) == pytest.approx(
+        (np.mean(A), *scipy.stats.t.interval(0.95, 4, np.mean(A), scipy.stats.sem(A)))
+    )
+    assert math.isnan(stats.mean_interval([1.0, 2.0])[1])

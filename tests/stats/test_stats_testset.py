@@ -1,4 +1,4 @@
-"""Test-set noise: oracles, and simulated studies in which the truth is known."""
+"""Test-set noise: a two-way layout done by hand, and simulated studies in which the truth is known."""
 
 from __future__ import annotations
 
@@ -11,121 +11,99 @@ import scipy.stats
 from lossbench import stats
 
 
-def bits(rng, seeds, examples, *, means=(4.6, 4.2), hard=3.0, odd_examples=0.8, odd_seeds=0.3):
-    """Correctness of two losses, and the true difference of their accuracies over all seeds and examples.
-
-    An example is hard for both, or for one of the losses; a seed is lucky for one of them; the rest is chance.
-    """
-    shared = hard * rng.normal(size=examples)
-    sigma = math.sqrt(hard**2 + odd_examples**2 + odd_seeds**2 + 1)
-    correct = [
+def gaps(rng, seeds, examples, *, of_examples=0.8, of_seeds=0.3, rest=1.0, mean=0.0):
+    """Differences per seed and example: d = mean + α_s + β_e + γ_se."""
+    return (
         mean
-        + shared
-        + odd_examples * rng.normal(size=examples)
-        + odd_seeds * rng.normal(size=(seeds, 1))
-        + rng.normal(size=(seeds, examples))
-        > 0
-        for mean in means
-    ]
-    truth = scipy.stats.norm.cdf(means[0] / sigma) - scipy.stats.norm.cdf(means[1] / sigma)
-    return *correct, float(truth)
+        + of_seeds * rng.normal(size=(seeds, 1))
+        + of_examples * rng.normal(size=(1, examples))
+        + rest * rng.normal(size=(seeds, examples))
+    )
 
 
-WORLDS = {
-    "examples matter": {"odd_examples": 1.5, "odd_seeds": 0.0},
-    "seeds matter": {"odd_examples": 0.0, "odd_seeds": 0.8},
-    "both matter": {"odd_examples": 0.8, "odd_seeds": 0.3},
-}
-
-
-def models(only_a: int, only_b: int, both: int = 70, neither: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    a = np.repeat([True, False, True, False], [only_a, only_b, both, neither])
-    b = np.repeat([False, True, True, False], [only_a, only_b, both, neither])
-    return a, b
-
-
-@pytest.mark.parametrize(("only_a", "only_b"), [(5, 0), (0, 5), (6, 0), (15, 5), (14, 6), (40, 22), (40, 21), (0, 0)])
-def test_the_guard_agrees_with_the_exact_test_about_two_models(only_a, only_b):
-    a, b = models(only_a, only_b, both=600)
-    mcnemar = scipy.stats.binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
-    assert stats.test_set_noise_dominates(a, b) == (mcnemar >= stats.LEVEL)
-
-
-def test_more_seeds_do_not_lift_a_difference_out_of_the_test_sets_noise():
-    a, b = models(4, 0, both=600)
-    a, b = np.tile(a, (30, 1)), np.tile(b, (30, 1))
-    assert stats.paired(a.mean(axis=1), b.mean(axis=1)).p < stats.LEVEL  # the seeds are sure …
-    assert stats.test_set_noise_dominates(a, b)  # … about four images
-
-
-def test_two_way_is_the_analysis_of_variance():
-    import statsmodels.api as sm
-    from pandas import DataFrame
+@pytest.mark.parametrize(("seeds", "examples"), [(2, 7), (3, 5), (6, 40)])
+def test_the_error_is_that_of_a_two_way_layout(seeds, examples):
+    """Every sum of squares cell by cell, and by the analysis of variance of statsmodels."""
+    import pandas as pd
     from statsmodels.formula.api import ols
+    from statsmodels.stats.anova import anova_lm
 
+    table = gaps(np.random.default_rng(seeds), seeds, examples, of_examples=2.0)
+    grand, rows, columns = table.mean(), table.mean(axis=1), table.mean(axis=0)
+    between = rest = 0.0
+    for seed in range(seeds):
+        for example in range(examples):
+            between += (columns[example] - grand) ** 2
+            rest += (table[seed, example] - rows[seed] - columns[example] + grand) ** 2
+    squares = between / (examples - 1), rest / ((examples - 1) * (seeds - 1))
+    assert stats.example_error(table) == pytest.approx(math.sqrt((squares[0] - squares[1]) / (seeds * examples)))
+    long = pd.DataFrame(table).melt(ignore_index=False).reset_index()
+    by_hand = anova_lm(ols("value ~ C(index) + C(variable)", long).fit())
+    assert by_hand["mean_sq"]["C(variable)"] == pytest.approx(squares[0])
+    assert by_hand["mean_sq"]["Residual"] == pytest.approx(squares[1])
+
+
+@pytest.mark.parametrize("world", [{"of_examples": 1.5}, {"of_examples": 0.5, "of_seeds": 2.0}, {"rest": 0.1}])
+def test_the_error_is_the_one_that_another_test_set_makes(world):
+    """σ_β/√E: over many test sets the mean of β moves by that much."""
     rng = np.random.default_rng(1)
-    a, b, _ = bits(rng, 4, 30)
-    gaps = a.astype(float) - b
-    cells = [(s, e, gaps[s, e]) for s in range(4) for e in range(30)]
-    model = ols("gap ~ C(seed) + C(example)", DataFrame(cells, columns=["seed", "example", "gap"])).fit()
-    oracle = sm.stats.anova_lm(model)["mean_sq"]
-    squares, freedom = oracle[["C(seed)", "C(example)", "Residual"]].to_numpy(), np.array([3, 29, 87])
-    parts = np.array([max(squares[0] - squares[2], 0), max(squares[1] - squares[2], 0), squares[2]]) / 120
-    df = parts.sum() ** 2 / ((squares / 120) ** 2 / freedom).sum()
-    half = scipy.stats.t.ppf(0.975, df) * math.sqrt(parts.sum())
-    found = stats.two_way(a, b)
-    assert found == pytest.approx((gaps.mean(), gaps.mean() - half, gaps.mean() + half))
+    truth = world.get("of_examples", 0.8) / math.sqrt(300)
+    found = [stats.example_error(gaps(rng, 6, 300, **world)) ** 2 for _ in range(150)]
+    assert math.sqrt(np.mean(found)) == pytest.approx(truth, rel=0.05)
+
+
+def test_what_seeds_do_to_single_examples_is_in_the_spread_over_seeds_already():
+    rng = np.random.default_rng(2)
+    found = [stats.example_error(gaps(rng, 8, 400, of_examples=0.0, rest=1.0)) for _ in range(50)]
+    assert np.median(found) < 0.5 / math.sqrt(8 * 400)  # of what a spread over examples alone would say
+    assert min(found) == 0
+
+
+def test_more_seeds_do_not_reduce_the_error_and_more_examples_do():
+    rng = np.random.default_rng(3)
+    few, many = (stats.example_error(gaps(rng, seeds, 2000)) for seeds in (3, 60))
+    assert many == pytest.approx(few, rel=0.1)
+    assert stats.example_error(gaps(rng, 3, 8000)) == pytest.approx(few / 2, rel=0.15)
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(15, 5), (40, 22), (30, 30), (9, 0)])
+def test_two_models_differ_as_by_mcnemars_test(only_a, only_b):
+    """One seed: z = (b − c)/√(b + c), up to the square of the mean, which is small."""
+    table = np.repeat([1.0, -1.0, 0.0], [only_a, only_b, 5000])
+    z = table.mean() / stats.example_error(table)
+    assert z == pytest.approx((only_a - only_b) / math.sqrt(only_a + only_b), rel=0.01)
+
+
+def test_the_exact_test_of_fifteen_against_five_is_not_far():
+    exact = scipy.stats.binomtest(15, 20).pvalue
+    assert exact == pytest.approx(0.0413895, abs=1e-7)
+    table = np.repeat([1.0, -1.0, 0.0], [15, 5, 5000])
+    normal = 2 * scipy.stats.norm.sf(table.mean() / stats.example_error(table))
+    assert 0.5 * exact < normal < exact
+
+
+def test_the_same_bits_have_no_error_and_one_example_has_none_to_state():
+    assert stats.example_error(np.zeros((5, 100))) == 0
+    assert math.isnan(stats.example_error([[1.0], [0.0]]))
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 12])
-@pytest.mark.parametrize("world", WORLDS)
-def test_the_two_way_interval_covers_the_truth_as_often_as_it_says(seeds, world):
+@pytest.mark.parametrize("world", [{"of_examples": 1.5, "of_seeds": 0.0}, {"of_examples": 0.0}, {}])
+def test_the_interval_covers_new_seeds_and_new_examples(seeds, world):
     rng = np.random.default_rng(seeds)
-    tries = 250
+    tries = 400
     covered = 0
     for _ in range(tries):
-        a, b, truth = bits(rng, seeds, 200, **WORLDS[world])
-        found = stats.two_way(a, b)
-        covered += found.low <= truth <= found.high
-    assert 0.91 <= covered / tries <= 0.99
+        table = gaps(rng, seeds, 100, mean=0.2, **world)
+        found = stats.paired(table.mean(axis=1), np.zeros(seeds), noise=stats.example_error(table))
+        covered += found.low <= 0.2 <= found.high
+    assert covered / tries >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / tries)
 
 
-def test_one_loss_under_two_names_is_rarely_different_and_not_never():
-    """Two-way A/A: drawing rows and columns of the table itself would be silent almost always (0.3 % here)."""
-    rng = np.random.default_rng(4)
-    tries = 400
-    alarms = 0
-    for _ in range(tries):
-        found = stats.two_way(*bits(rng, 12, 200, means=(4.4, 4.4), odd_examples=0.0, odd_seeds=0.2)[:2])
-        alarms += not found.low <= 0 <= found.high
-    assert 0.015 <= alarms / tries <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / tries)
-
-
-def test_below_three_seeds_there_is_no_interval():
-    rng = np.random.default_rng(6)
-    a, b, _ = bits(rng, 9, 100)
-    assert stats.two_way(a[:3], b[:3]).low < stats.two_way(a[:3], b[:3]).high
-    assert math.isnan(stats.two_way(a[:2], b[:2]).low)
-    assert stats.two_way(a[:2], b[:2]).delta == pytest.approx(a[:2].mean() - b[:2].mean())
-
-
-def test_the_same_bits_differ_by_nothing():
-    rng = np.random.default_rng(7)
-    a, _, _ = bits(rng, 10, 100)
-    assert stats.two_way(a, a) == (0, 0, 0)
-    assert stats.test_set_noise_dominates(a, a)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "sentence"),
-    [
-        ([[1, 0]], [[1, 0, 1]], "of one shape for both"),
-        ([1, 0, 2], [1, 0, 1], "one bit"),
-        ([1, 0, math.nan], [1, 0, 1], "finite number"),
-        ([], [], "seeds × examples"),
-        (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), "seeds × examples"),
-    ],
-)
-def test_what_is_neither_bits_nor_numbers_is_refused(a, b, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        stats.two_way(a, b)
+def test_over_seeds_alone_the_interval_covers_too_rarely():
+    """What the noise is for: without it, a difference between the test images counts as one between the losses."""
+    rng = np.random.default_rng(5)
+    tries = 200
+    tables = [gaps(rng, 12, 100, of_examples=1.5, of_seeds=0.0) for _ in range(tries)]
+    without = [stats.paired(table.mean(axis=1), np.zeros(12)) for table in tables]
+    assert sum(found.low <= 0 <= found.high for found in without) / tries < 0.7
