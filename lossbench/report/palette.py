@@ -1,9 +1,8 @@
 """How a loss is drawn in the whole report: one colour, marker and dash, by its place in the suite.
 
-The first eleven colours are those of the figures: a grey for the baseline, Okabe & Ito's six that read on white, and
-four that colour-blind readers can distinguish from them. The next ten are those of the sRGB gamut that are farthest from
-all before them in OKLab. Each has a twin of a similar hue for dark ground, also chosen to be far from the others. Markers
-and dashes serve readers who cannot distinguish colours.
+A grey for the baseline, Okabe & Ito's six that read on white, then colours chosen for the largest CIEDE2000 distance to
+all others, for every kind of colour vision. Each has a twin of a similar hue for dark ground, chosen to be far from the
+other twins. Markers and dashes serve readers who cannot distinguish colours.
 """
 
 from __future__ import annotations
@@ -24,16 +23,20 @@ COLOURS = (
     ("#661100", "#B9827C"),
     ("#003F5C", "#0080A7"),
     ("#C2B280", "#A6A436"),
-    ("#9046E7", "#B9AAF8"),
-    ("#B70F61", "#FF506B"),
-    ("#3EC407", "#31DA62"),
-    ("#2D37D2", "#435CE6"),
-    ("#296F16", "#309909"),
-    ("#E169FC", "#A961F1"),
-    ("#8B5896", "#F86DDC"),
-    ("#8A753C", "#747140"),
-    ("#203501", "#B5FF55"),
-    ("#9C3A11", "#FDA19B"),
+    ("#8478FF", "#9F24FA"),
+    ("#9C003C", "#FD67B7"),
+    ("#789048", "#39FF54"),
+    ("#90603C", "#FE7A34"),
+    ("#003CD8", "#2161FC"),
+    ("#A83C90", "#EA1CF3"),
+    ("#00606C", "#A4B6B4"),
+    ("#90C0A8", "#1B7E1B"),
+    ("#605400", "#D9F95F"),
+    ("#B4B4CC", "#CD9FFE"),
+    ("#3C1830", "#BA5DC9"),
+    ("#547860", "#01B41D"),
+    ("#243024", "#6DF2BE"),
+    ("#847884", "#FAAFD7"),
 )
 MARKERS = "osD^vPXphd"  # as matplotlib calls them
 DASHES = ((), (5, 1.5), (1.2, 1.2), (5, 1.5, 1.2, 1.5))  # lengths of strokes and gaps in line widths; (): solid

@@ -11,7 +11,7 @@ from lossbench.report.figures import style
 from lossbench.report.output.html import DARK, LIGHT
 from lossbench.report.palette import COLOURS, looks
 
-LABELS = [f"loss{index}" for index in range(45)]
+LABELS = [f"loss{index}" for index in range(55)]
 
 
 def linear(colour: str) -> np.ndarray:
@@ -32,15 +32,15 @@ def contrast(first: str, second: str) -> float:
 
 
 @pytest.mark.parametrize("side", ["light", "dark"])
-def test_twenty_losses_and_the_baseline_look_different(side):
-    own = [getattr(look, side) for look in looks(LABELS[:21]).values()]
+def test_twenty_four_losses_and_the_baseline_look_different(side):
+    own = [getattr(look, side) for look in looks(LABELS[:25]).values()]
     least = min(float(np.linalg.norm(oklab(a) - oklab(b))) for a, b in itertools.combinations(own, 2))
-    assert least > 0.09
+    assert least > 0.07
 
 
 @pytest.mark.parametrize(("side", "ground", "wanted"), [("light", LIGHT["panel"], 2), ("dark", DARK["panel"], 3)])
 def test_every_colour_is_legible_on_its_ground(side, ground, wanted):
-    assert min(contrast(getattr(look, side), ground) for look in looks(LABELS[:21]).values()) >= wanted
+    assert min(contrast(getattr(look, side), ground) for look in looks(LABELS[:25]).values()) >= wanted
 
 
 def test_more_losses_than_colours_still_have_colours_of_their_own():
@@ -49,12 +49,12 @@ def test_more_losses_than_colours_still_have_colours_of_their_own():
 
 
 def test_neighbours_differ_in_marker_and_later_losses_in_dash():
-    found = list(looks(LABELS[:21]).values())
+    found = list(looks(LABELS[:25]).values())
     assert all(a.marker != b.marker for a, b in itertools.pairwise(found))
     assert found[1].dash != found[11].dash
 
 
 def test_a_loss_has_the_same_colour_and_marker_in_the_page_and_in_the_figures():
-    figures, page = style.looks(LABELS[:11]), looks(LABELS[:11])
-    for label in LABELS[:11]:
+    figures, page = style.looks(LABELS[:25]), looks(LABELS[:25])
+    for label in LABELS[:25]:
         assert (figures[label].colour, figures[label].marker) == (page[label].light, page[label].marker)

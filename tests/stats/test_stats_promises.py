@@ -47,19 +47,6 @@ def test_the_interval_covers_as_often_as_it_says(seeds):
     assert ((low <= truth) & (truth <= high)).mean() == near(0.95, tries)
 
 
-@pytest.mark.parametrize("rounds", [5, 15])
-def test_the_interval_of_a_time_ratio_covers_as_often_as_it_says(rounds):
-    rng = np.random.default_rng(rounds)
-    tries, truth = 1500, 1.3
-    covered = 0
-    for _ in range(tries):
-        drift = rng.normal(0, 0.5, rounds)  # of the machine: it cancels
-        noise = rng.normal(0, 0.05, (2, rounds))
-        found = stats.time_ratio(truth * np.exp(drift + noise[0]), np.exp(drift + noise[1]))
-        covered += found.low <= truth <= found.high
-    assert covered / tries == near(0.95, tries)
-
-
 @pytest.mark.parametrize("seeds", [6, 8, 12])
 def test_the_counted_test_keeps_its_level_for_any_symmetric_noise(seeds):
     tries = 1200

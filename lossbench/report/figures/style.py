@@ -29,18 +29,10 @@ from numpy.typing import NDArray
 from lossbench.core import plain
 from lossbench.core.labels import distinct
 from lossbench.core.metric import Metric
+from lossbench.report import palette
 from lossbench.report.blocks import Figure
 
-# Okabe & Ito's six that read on white, then colours chosen for the largest CIEDE2000 distance to all others, for every
-# kind of colour vision. Those that colour-blind readers may confuse differ in their markers; a test measures both.
-PALETTE = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B2A86", "#661100", "#003F5C", "#C2B280"),
-    *("#8478FF", "#9C003C", "#789048", "#90603C", "#003CD8", "#A83C90", "#00606C", "#90C0A8", "#605400", "#B4B4CC"),
-    *("#3C1830", "#547860", "#243024", "#847884"),
-)
-BASELINE_COLOUR = "#555555"
-MARKERS = "osD^vPXphd*<>"
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
+BASELINE_COLOUR, *PALETTE = (light for light, _ in palette.COLOURS)  # a drawing is on white
 
 INK, SOFT, LINE, GRID = "#24292f", "#57606a", "#8c959f", "#e4e7eb"
 BAND = "#56B4E9"  # of equivalence, at a faint opacity
@@ -98,13 +90,9 @@ class Look:
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """The look of every loss in the whole report, the baseline first; after `PALETTE` the colours repeat."""
-    found = {labels[0]: Look(BASELINE_COLOUR, MARKERS[0], DASHES[0])}
-    for index, label in enumerate(labels[1:]):
-        again, colour = divmod(index, len(PALETTE))
-        marker = MARKERS[(index + 1 + again) % len(MARKERS)]
-        found[label] = Look(PALETTE[colour], marker, DASHES[(index // MOST_LINES + again) % len(DASHES)])
-    return found
+    """The look of every loss in the whole report, the baseline first."""
+    found = palette.looks(labels)
+    return {label: Look(own.light, own.marker, (0, own.dash) if own.dash else "-") for label, own in found.items()}
 
 
 @dataclass(frozen=True)
