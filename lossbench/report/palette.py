@@ -1,9 +1,9 @@
 """How a loss is drawn in the whole report: one colour, marker and dash, by its place in the suite.
 
 The first eleven colours are those of the figures: a grey for the baseline, Okabe & Ito's six that read on white, and
-four that colour-blind readers can distinguish from them. The next ten are those of the sRGB gamut that are farthest from
-all before them in OKLab. Each has a twin of a similar hue for dark ground, also chosen to be far from the others. Markers
-and dashes serve readers who cannot distinguish colours.
+four that colour-blind readers can distinguish from them. The next ten are those of the sRGB gamut that are farthest
+from all before them in OKLab. Each has a twin of a similar hue for dark ground, also chosen to be far from the others.
+Markers and dashes serve readers who cannot distinguish colours.
 """
 
 from __future__ import annotations
