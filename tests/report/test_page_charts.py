@@ -297,6 +297,15 @@ def test_a_chart_fits_a_phone(browser, page, view):
     assert browser.run(f"Math.max(...{parts}.map(e => e.getBoundingClientRect().right))") <= 391
 
 
+def test_what_was_not_yet_drawn_is_drawn_for_paper(browser, page):
+    show(browser, page)
+    views = "[...document.querySelectorAll('#explore-views figure:has(svg.chart)')].map(f => f.id)"
+    assert len(browser.run(views)) <= 1  # only the chosen one, if it is near the window
+    assert browser.pdf().startswith(b"%PDF")
+    assert browser.run(views) == [f"view-{view}" for view in VIEWS]
+    assert browser.run("document.documentElement.classList.contains('print')") is False
+
+
 def test_paper_has_every_view_of_the_chosen_point(browser, page):
     show(browser, page)
     browser.size(1032, 720)

@@ -187,7 +187,7 @@ class Payload:
                 _text(row.get("flags")),
                 _number(row.get("level"), 6),
                 *(_number(row.get("p_holm"), 4), _number(row.get("median"), digits), _number(row.get("worst"), digits)),
-                *(_number(row.get("wins"), 0), [int(count) for count in needed if words.finite(count)]),
+                *(_number(row.get("wins"), 0), [found for found in map(_count, needed) if found]),
             ]
 
     def pairs(self) -> Rows:
@@ -303,6 +303,13 @@ def _known(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def _text(value: Any) -> str:
     """A text of a frame; nothing where the frame has none."""
     return plain.line(value) if isinstance(value, str) else ""
+
+
+def _count(value: Any) -> int | str | None:
+    """A number of seeds, or what the analysis says in place of one."""
+    if isinstance(value, str):
+        return plain.line(value)
+    return int(value) if words.finite(value) else None
 
 
 def _number(value: Any, digits: int) -> float | int | None:

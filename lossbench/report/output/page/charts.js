@@ -317,20 +317,29 @@ function againstCost(width) {
   const ys = padded(range(rows.map((row) => [row.low ?? row.mean, row.mean, row.high ?? row.mean])));
   const usual = 2.5 * median(rows.map((row) => row.cost.value)); // what costs more is drawn at the edge
   const near = rows.map((row) => row.cost).filter((one) => one.value <= usual);
-  const xs = padded([least(near.map((one) => one.low ?? one.value)), most(near.map((one) => Math.min(one.high ?? one.value, usual)))], 0.08);
+  const xs = padded([least(near.map((one) => one.low ?? one.value)), most(near.map((one) => Math.min(one.high ?? one.value, usual)))], 0.1);
   if (metric.score) [ys[0], ys[1]] = [Math.max(0, ys[0]), Math.min(100.5, ys[1])];
   const found = ticks(ys[0], ys[1], 5);
   const left = most(found.map(([, written]) => widthOf(written, 11))) + 16;
   const right = width - 8;
   const y = scale(ys[0], ys[1], bottom, top);
   const x = scale(xs[0], xs[1], left + 8, right - 8);
-  const per = kind === "time" ? 1 : (UNITS.find(([, size]) => xs[1] >= size) ?? ["B", 1])[1];
-  const across = ticks(xs[0] / per, xs[1] / per, Math.max(2, Math.floor((right - left) / 110))).map(([value, written]) => [value * per, kind === "time" ? written : sized(value * per)]);
+  const [unit, per] = kind === "time" ? ["×", 1] : unitFor(xs[1]);
+  const across = ticks(xs[0] / per, xs[1] / per, Math.max(2, Math.floor((right - left) / 110))).map(([value, written]) => [value * per, `${written}${per > 1 ? " " : ""}${unit}`]);
   const clip = (value, axis) => Math.max(axis.low, Math.min(axis.high, value));
   const front = [...best].sort((a, b) => a.cost.value - b.cost.value);
   const stairs = front.map((row, index) => `${index ? `H${x(clip(row.cost.value, x)).toFixed(1)}V` : `M${x(clip(row.cost.value, x)).toFixed(1)} `}${y(clip(row.mean, y)).toFixed(1)}`).join("");
+  // Losses of equal cost stand side by side, the best in the middle of its place.
+  const beside = new Map();
+  const shifts = new Map([...rows].sort((a, b) => sign(metric) * (b.mean - a.mean)).map((row) => {
+    const place = Math.round(x(clip(row.cost.value, x)) / 3);
+    const count = beside.get(place) ?? 0;
+    beside.set(place, count + 1);
+    return [row, 8 * Math.ceil(count / 2) * (count % 2 ? 1 : -1)];
+  }));
   const spots = rows.map((row) => {
-    const [px, py] = [x(clip(row.cost.value, x)), y(clip(row.mean, y))];
+    const px = Math.max(left + 6, Math.min(right - 6, x(clip(row.cost.value, x)) + shifts.get(row)));
+    const py = y(clip(row.mean, y));
     const beyond = (!x.inside(row.cost.value) ? ` → ${as.write(row.cost.value)}` : "") + (!y.inside(row.mean) ? ` ${row.mean < y.low ? "↓" : "↑"} ${fixed(row.mean, metric.digits)}` : "");
     const name = fitting(data.labels[row.loss], (width < 480 ? 130 : 280) - widthOf(beyond, 11.5), 11.5);
     const bars = [known(row.low) ? [px, y(clip(row.high, y)), px, y(clip(row.low, y))] : null, known(row.cost.low) ? [x(clip(row.cost.low, x)), py, x(clip(row.cost.high, x)), py] : null].filter(Boolean);
@@ -365,7 +374,7 @@ function againstCost(width) {
     title: top1 === cheap ? `${data.labels[top1.loss]} has the best ${titled(metric)} on ${point.title} and costs least` : `${data.labels[top1.loss]} has the best ${titled(metric)} on ${point.title} (${valued(metric, top1.mean)})${price(top1)}; ${data.labels[cheap.loss]} costs least (${valued(metric, cheap.mean)})`,
     subtitle: `${capital(titled(metric))}${metric.score ? " in percent" : metric.unit ? ` in ${metric.unit}` : ""} against ${as.name}. Better is ${metric.up ? "up" : "down"} and to the left. Bars are 95 % intervals, ${seedsOf(rows)}. Filled: on the Pareto front of the means (dashed).`,
     nodes: [svg],
-    note: "A label with an arrow belongs to a mark beyond the axis. Which mean is best is not a test: see the verdicts.",
+    note: "A label with an arrow belongs to a mark beyond the axis; losses of equal cost stand side by side. Which mean is best is not a test: see the verdicts.",
   };
 }
 
@@ -390,7 +399,7 @@ function allPairs(width) {
   losses.sort((a, b) => standing(b) - standing(a));
   const count = losses.length;
   const named = (loss) => `${data.labels[loss]}${loss === 0 && width >= 480 ? " (baseline)" : ""}`;
-  const labelRoom = Math.min(most(losses.map((loss) => widthOf(named(loss)))) + 54, width < 480 ? 128 : 340);
+  const labelRoom = Math.min(most(losses.map((loss) => widthOf(named(loss)))) + 54, width < 480 ? 128 : 0.4 * width);
   const cell = Math.max(15, Math.min(74, Math.floor((width - labelRoom) / count)));
   const height = Math.max(20, Math.min(30, cell));
   const written = cell >= 46;
@@ -497,15 +506,15 @@ function curvePanel(name, rows, width, point) {
 
 // --- 6. bars from zero: memory by cause, phases of a step; and angles by class
 
-// `unit` is the size of what the axis counts in: its ticks are round numbers of it.
-function stacked(rows, parts, total, write, unit, width, about, name) {
+// `unit` gives what the axis counts in, and its size: ticks are round numbers of it.
+function stacked(rows, parts, total, unit, width, about, name) {
   const labelRoom = Math.min(most(rows.map((row) => widthOf(data.labels[row.loss]))) + 26, width < 480 ? 126 : 300);
   const ends = rows.map((row) => parts.reduce((sum, [key]) => sum + (row[key] ?? 0), 0));
   const valueRoom = most(rows.map((row) => widthOf(total(row)))) + 10;
   const bottom = rows.length * ROW + 4;
   const x = scale(0, most(ends) || 1, labelRoom, width - valueRoom);
-  const per = unit(most(ends));
-  const found = ticks(0, (most(ends) || 1) / per, Math.max(2, Math.floor((width - labelRoom - valueRoom) / 110))).map(([value]) => [value * per, write(value * per)]);
+  const [counts, per] = unit(most(ends));
+  const found = ticks(0, (most(ends) || 1) / per, Math.max(2, Math.floor((width - labelRoom - valueRoom) / 110))).map(([value, written]) => [value * per, `${written} ${counts}`]);
   const drawn = rows.map((row, index) => {
     const y = 4 + index * ROW;
     let start = 0;
@@ -538,7 +547,7 @@ function memoryByCause(width) {
   return {
     title: same ? `All losses need the same memory on ${point.title}: ${sized(sum(top1))}` : `${data.labels[top1.loss]} needs the most memory on ${point.title}: ${sized(sum(top1))}${base && base !== top1 ? `, ${(sum(top1) / sum(base)).toFixed(2)} times that of ${baseName()}` : ""}`,
     subtitle: "Bytes of parameters and their state by cause; they do not depend on the seed. The hover has the peak of training, activations and allocator included.",
-    nodes: stacked(rows, parts, (row) => sized(sum(row)), sized, (value) => (UNITS.find(([, size]) => value >= size) ?? ["B", 1])[1], width, (row, label, size) => ({
+    nodes: stacked(rows, parts, (row) => sized(sum(row)), unitFor, width, (row, label, size) => ({
       title: data.labels[row.loss],
       rows: [[label, sized(size)], ["in all", sized(sum(row))], ["peak of training", known(row.peak) ? sized(row.peak) : "–"], ...where(point)],
       groups: data.behind(point.index, row.loss),
@@ -555,7 +564,7 @@ function phasesOfStep(width) {
   return {
     title: `${data.labels[top1.loss]} has the slowest step on ${point.title}: ${top1.step.toFixed(2)} ms${base && base !== top1 ? `, ${(top1.step / base.step).toFixed(2)} times the median of ${baseName()}` : ""}`,
     subtitle: `Median milliseconds per step by phase over ${counted(top1.rounds, "round")}, alone on the machine. The medians of phases need not add up to that of the step. To compare losses use the paired ratios.`,
-    nodes: stacked(rows, [["forward", "forward"], ["backward", "backward"], ["optimizer", "optimizer"]], (row) => `${row.step.toFixed(2)} ms`, (value) => `${Number(value.toPrecision(4))} ms`, () => 1, width, (row, label, size) => ({
+    nodes: stacked(rows, [["forward", "forward"], ["backward", "backward"], ["optimizer", "optimizer"]], (row) => `${row.step.toFixed(2)} ms`, () => ["ms", 1], width, (row, label, size) => ({
       title: data.labels[row.loss],
       rows: [[label, `${size.toFixed(3)} ms`], ["whole step", `${row.step.toFixed(3)} ms`], ["rounds", String(row.rounds)], ...where(point)],
       groups: known(data.timing.get(point.index)) ? [data.timing.get(point.index)] : [],

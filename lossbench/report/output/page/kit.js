@@ -32,8 +32,9 @@ const fixed = (value, digits) => (known(value) ? value.toFixed(digits).replace("
 const signed = (value, digits) => (known(value) ? (value < 0 ? "−" : "+") + Math.abs(value).toFixed(digits) : "–");
 const spanned = (low, high, write) => (known(low) && known(high) ? `[${write(low)}, ${write(high)}]` : "–");
 const UNITS = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
+const unitFor = (bytes) => UNITS.find(([, size]) => Math.abs(bytes) >= size) ?? ["B", 1];
 const sized = (bytes) => {
-  const [unit, factor] = UNITS.find(([, size]) => Math.abs(bytes) >= size) ?? ["B", 1];
+  const [unit, factor] = unitFor(bytes);
   return factor === 1 ? `${Math.round(bytes)} B` : `${(bytes / factor).toFixed(1)} ${unit}`;
 };
 
