@@ -162,17 +162,33 @@ def test_p_values_of_claims_are_adjusted_over_all_claims(results):
     assert list(results.claims["p_holm"]) == pytest.approx(list(adjusted))
 
 
+def ratios_by_process(results, loss: str) -> list[float]:
+    """Mean log ratios to softmax of the five processes of sixteen timing cells with nine rounds each."""
+    ratios = [np.log(rounds[loss]) - np.log(rounds["softmax"]) for _, rounds, _ in results.timed]
+    assert np.shape(ratios) == (16, 9)
+    shares = np.split(np.mean(ratios, axis=0), [2, 4, 6, 8])
+    return [share.mean() for share in shares]
+
+
 def test_rounds_of_several_timing_cells_are_averaged_not_strung_together(results):
     """Four widths × four numbers of classes have a timing cell each; a claim over them still has five processes."""
     row = results.claims.set_index("text").loc["time"]
-    ratios = [np.log(rounds["w_softmax[alpha=1.0]"]) - np.log(rounds["softmax"]) for _, rounds, _ in results.timed]
-    assert np.shape(ratios) == (16, 9)
-    of_rounds = np.mean(ratios, axis=0)
-    means = [of_rounds[0:2].mean(), of_rounds[2:4].mean(), of_rounds[4:6].mean(), of_rounds[6:8].mean(), of_rounds[8]]
+    means = ratios_by_process(results, "w_softmax[alpha=1.0]")
     test = scipy.stats.ttest_1samp(means, 0.0)
     assert (row["n"], row["p"]) == (5, pytest.approx(test.pvalue))
     expected = 100 * np.expm1([np.mean(means), *test.confidence_interval()])
     assert list(row[["delta", "low", "high"]]) == pytest.approx(list(expected))
+
+
+def test_equal_and_longer_step_times_are_tested_over_processes(results):
+    means, rows = ratios_by_process(results, "center"), results.claims.set_index("text")
+
+    def one_sided(bound: float, way: str) -> float:
+        return scipy.stats.ttest_1samp(means, bound, alternative=way).pvalue
+
+    within = max(one_sided(math.log(1.05), "less"), one_sided(-math.log(1.05), "greater"))
+    assert rows.loc["equal times", "p"] == pytest.approx(within, rel=1e-6)
+    assert rows.loc["no longer", "p"] == pytest.approx(one_sided(math.log(1.03), "less"), rel=1e-6)
 
 
 def test_a_trend_of_step_times_is_one_over_processes(results):
