@@ -31,15 +31,16 @@ if self.calls == 1 and b"server.main" in open("/proc/self/cmdline", "rb").read()
     library = next(line.partition("-")[0] for line in open("/proc/self/maps") if "libc" in line)
     with open({notes!r}, "a") as notes:
         print(os.getpid(), library, *(pid for pid in before if os.path.exists(f"/proc/{{pid}}")), file=notes)
-    if before:
-        {second}
+    if len(before) == {process}:
+        {does}
 """
 
 
-def write_mine(folder: Path, second: str) -> None:
-    """A loss that does something in the second process of a timing cell."""
+def write_mine(folder: Path, does: str, process: int = 1) -> None:
+    """A loss that does something in one process of a timing cell."""
     (folder / "notes").touch()
-    write_loss(folder, "mine", indent(NOTES.format(notes=str(folder / "notes"), second=second), " " * 8).strip())
+    text = NOTES.format(notes=str(folder / "notes"), process=process, does=does)
+    write_loss(folder, "mine", indent(text, " " * 8).strip())
 
 
 def noted(folder: Path) -> list[list[str]]:
@@ -57,9 +58,9 @@ def fresh_processes() -> list[int]:
     return found
 
 
-def run(folder: Path, second: str, **options) -> dict:
+def run(folder: Path, does: str, process: int = 1, **options) -> dict:
     """The record of the timing cell."""
-    write_mine(folder, second)
+    write_mine(folder, does, process)
     api.run(write_suite(folder, SUITE), out=folder / "run", reports=None, **options)
     assert fresh_processes() == []
     return by_label(folder / "run")["timing"]
@@ -76,12 +77,13 @@ def test_the_processes_are_new_interpreters_one_after_another_within_the_memory_
         assert library != other_library  # forks of one process have the same layout
 
 
-def test_a_process_killed_between_the_others_is_a_status_and_nothing_survives(tmp_path):
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_process_that_is_killed_ends_its_cell_with_a_status_and_nothing_survives(tmp_path, process):
     hidden = tmp_path / "hidden"
-    record = run(tmp_path, f"{hiding(hidden)}; os.kill(os.getpid(), signal.SIGKILL)")
+    record = run(tmp_path, f"{hiding(hidden)}; os.kill(os.getpid(), signal.SIGKILL)", process)
     assert (record["status"], record["cause"]) == ("failed", ENVIRONMENT)
     assert "its process was killed by SIGKILL" in record["error"]
-    assert len(noted(tmp_path)) == len(pids(hidden)) == 2
+    assert len(noted(tmp_path)) == process + 1 and len(pids(hidden)) == 2
     assert not any(map(alive, pids(hidden)))
 
 

@@ -11,6 +11,7 @@ from conftest import SMALL
 from kit.suites import TUNED
 from kit.synthetic import Truth, analysed, noise, write_run
 
+from lossbench.analysis import series
 from lossbench.analysis.results import analyse
 from lossbench.core.errors import StoreError
 from lossbench.plan.cells import plan
@@ -157,6 +158,9 @@ def test_an_older_timing_record_gives_ratios_without_intervals(folder):
     assert shown["step time / softmax [95 %]"] == f"{ratio:.3f}"
     assert (shown["rounds"], shown["processes"]) == ("5", "1")
     assert step_time_forest(results) is None  # it shows intervals
+    front = series.front(results, "digits").set_index("loss")
+    assert front.loc["w_softmax", "ratio"] == pytest.approx(ratio) and np.isnan(front.loc["w_softmax", "ratio_low"])
+    assert list(front.loc["softmax", ["ratio", "ratio_low", "ratio_high"]]) == [1, 1, 1]
 
 
 def test_a_claim_on_older_timing_records_is_undecided(read_suite, tmp_path):
