@@ -149,7 +149,7 @@ def pareto(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE
                                   label=f"{number}  {written[row['loss']]}{chance}"))  # fmt: skip
         _number(ax, rows, plane)
         handles.append(Line2D([], [], color=LINE, lw=1.2, ls=(0, (4, 2)), label="front of the means"))
-        ax.set_xlabel(f"step time / step time of {style.short(results.info.baseline)}")
+        ax.set_xlabel(f"step time / step time of {style.short(results.info.baseline, 24)}")
         ax.set_ylabel(f"test {words.column(headline)}")
         ax.grid()
         heading(canvas, f"{named(results, first['point'])}: {_fronted(list(best['loss']), written)} on the front of "
