@@ -59,7 +59,7 @@ def memory_bars(results: Results, experiment: str, _: Mapping[str, Any] = EVERYW
     unit, factor = _unit(float(held.loc[frame.index].max()))
     peak_unit, peak_factor = _unit(float(frame["bytes_peak"].max()) if frame["bytes_peak"].notna().any() else 0)
     look = looks(results.labels)
-    rungs = ladder(frame)
+    rungs = ladder(frame, results.labels)
 
     def draw(canvas: Canvas) -> None:
         ledger, peak = canvas.subplots(1, 2, sharey=True, width_ratios=[2.4, 1])

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,7 @@ LEAST_ROWS = 6  # per panel, however many panels there are
 ROW = 0.225  # inches
 MOST_IN_ROW = 48  # letters of a row's name: the loss, and the point where several points share a panel
 MOST_SIDE_BY_SIDE = 22  # of them where panels stand side by side
-MOST_IN_NOTE = 46  # letters of a line below the title of such a panel
-MOST_IN_TITLE = 30
+LETTERS = {"name": 0.077, "note": 0.058, "title": 0.085}  # inches that a letter takes, roughly
 SHORTEST_LOSS = 16  # of them at least for the loss
 MOST_IN_HEADING = 200  # letters of a point above its rows
 MOST_OF_POINT = 24  # of them for a dataset, C or M each
@@ -42,16 +41,19 @@ MOST_OF_POINT = 24  # of them for a dataset, C or M each
 
 @dataclass(frozen=True)
 class Panel:
-    """The rows of a panel that fit, best first within a point."""
+    """The rows of a panel that fit, best first within a point; its title and a note fit above them."""
 
     title: str
     note: str
     rows: pd.DataFrame
-    letters: int = MOST_IN_ROW
+    ladder: Ladder
 
-    @cached_property
-    def ladder(self) -> Ladder:
-        return ladder(self.rows, self.letters)
+    @classmethod
+    def of(cls, title: str, parts: Sequence[str], rows: pd.DataFrame, every: Sequence[str], abreast: int = 1) -> Panel:
+        rungs = ladder(rows, every, MOST_IN_ROW if abreast == 1 else MOST_SIDE_BY_SIDE)
+        room = WIDTH / abreast - 0.1 - LETTERS["name"] * max(map(len, rungs.names))
+        note = textwrap.fill(", ".join(parts), int(room / LETTERS["note"]))
+        return cls(short(title, int(room / LETTERS["title"])), note, rows, rungs)
 
 
 @dataclass(frozen=True)
@@ -76,28 +78,20 @@ def difference_forest(results: Results) -> Drawing | None:
     if not columns:
         return None
     headline, baseline, band = results.headline, results.info.baseline, results.margin(results.headline.name)
-    beside = len(columns) > 1 and _height([len(column.rows) for column in columns]) > MOST_STACKED
-    abreast = 2 if beside else 1
+    tall = _height([len(column.rows) for column in columns]) > MOST_STACKED
+    abreast = 2 if tall and len(columns) > 1 else 1
     each = _each(math.ceil(len(columns) / abreast))
     shown = columns[: abreast * (MOST_ROWS // each)]
-    panels = [_of_column(column, results, each, beside=beside) for column in shown]
-    write = partial(_difference, digits=words.digits_of(headline.unit), interval=not beside)
+    panels = [_of_column(column, results, each, abreast) for column in shown]
+    write = partial(_difference, digits=words.digits_of(headline.unit), interval=abreast == 1)
     better = "right" if headline.higher_is_better else "left"
     unit = f", {headline.unit}" if headline.unit else ""
-    axis = f"{headline.title} minus {short(baseline, 20)}{unit}" + ("" if beside else f" ({better} is better)")
+    axis = f"{headline.title} minus {short(baseline, 20)}{unit}" + (f" ({better} is better)" if abreast == 1 else "")
     caption = "Differences with 95 % simultaneous intervals over new seeds and new test examples."
     if len(shown) < len(columns):
         caption += f" {len(shown)} of {len(columns)} panels are drawn; the table has all."
-    return _forest(
-        results,
-        panels,
-        "differences",
-        finding(columns, baseline),
-        caption,
-        axis,
-        Scale(0.0, band, write),
-        beside=beside,
-    )
+    title, scale = finding(columns, baseline), Scale(0.0, band, write)
+    return _forest(results, panels, "differences", title, caption, axis, scale, abreast)
 
 
 def step_time_forest(results: Results) -> Drawing | None:
@@ -189,7 +183,7 @@ def _word(row: Mapping[str, Any]) -> str:
     return f"{row['verdict']}{'*' if ONE_SEED in row['flags'] else ''}"
 
 
-def _of_column(column: Column, results: Results, most: int, *, beside: bool) -> Panel:
+def _of_column(column: Column, results: Results, most: int, abreast: int) -> Panel:
     """The panel of a dataset."""
     rows = pd.DataFrame([row for row in column.rows.values() if math.isfinite(row["delta"])])
     value = f"{column.baseline['value']:.{words.digits_of(results.headline.unit)}f}"
@@ -197,9 +191,7 @@ def _of_column(column: Column, results: Results, most: int, *, beside: bool) -> 
     parts = [f"{short(results.info.baseline, 16)} {value} {unit}".rstrip(), counted(list(rows["n"]))]
     parts += [UNDERTRAINED] if any(UNDERTRAINED in flags for flags in rows["flags"]) else []
     kept = _kept(rows, most, results.headline.sign)
-    parts += [_part(kept, rows)] if len(kept) < len(rows) else []
-    note = textwrap.fill(", ".join(parts), MOST_IN_NOTE if beside else 2 * MOST_IN_NOTE)
-    return Panel(short(column.name, MOST_IN_TITLE), note, kept, MOST_SIDE_BY_SIDE if beside else MOST_IN_ROW)
+    return Panel.of(column.name, [*parts, *_part(kept, rows)], kept, results.labels, abreast)
 
 
 def _of_experiment(results: Results, name: str, group: pd.DataFrame, most: int) -> Panel:
@@ -207,12 +199,14 @@ def _of_experiment(results: Results, name: str, group: pd.DataFrame, most: int) 
     points = list(dict.fromkeys(group["point"]))
     title = named(results, points[0]) if len(points) == 1 else name
     kept = _kept(group, most, -1)
-    parts = [counted(list(group["n"]), "processes"), *([_part(kept, group)] if len(kept) < len(group) else [])]
-    return Panel(short(title), ", ".join(parts), kept)
+    return Panel.of(title, [counted(list(group["n"]), "processes"), *_part(kept, group)], kept, results.labels)
 
 
-def _part(kept: pd.DataFrame, rows: pd.DataFrame) -> str:
-    return f"best {(len(kept) + 1) // 2} and worst {len(kept) // 2} of {len(rows)}"
+def _part(kept: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
+    """Which rows are drawn, if not all."""
+    if len(kept) == len(rows):
+        return []
+    return [f"best {(len(kept) + 1) // 2} and worst {len(kept) // 2} of {len(rows)}"]
 
 
 def _kept(rows: pd.DataFrame, most: int, sign: int) -> pd.DataFrame:
@@ -234,12 +228,10 @@ def _forest(
     caption: str,
     axis: str,
     scale: Scale,
-    *,
-    beside: bool = False,
+    columns: int = 1,
     unit: str = "seed",
 ) -> Drawing:
     look = looks(results.labels)
-    columns = 2 if beside else 1
     lines = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     lengths = [max(panel.ladder.length for panel in line) for line in lines]
     notes = [max(panel.note.count("\n") for panel in line) for line in lines]
@@ -364,17 +356,20 @@ class Ladder:
         ax.set_ylim((length or self.length) - 1 + room, -room)
 
 
-def ladder(group: pd.DataFrame, letters: int = MOST_IN_ROW) -> Ladder:
-    """The rows of a panel: the loss, and the point as far as points differ within the panel."""
+def ladder(group: pd.DataFrame, every: Sequence[str], letters: int = MOST_IN_ROW) -> Ladder:
+    """The rows of a panel: the loss, and the point as far as points differ within the panel.
+
+    `every` are all losses of the report, so that one has the same name in all panels.
+    """
     points, labels = list(group["point"]), list(group["loss"])
     parts = [[short(part, MOST_OF_POINT) for part in each] for each in series.parts(points)]
     texts = ["".join(f", {part}" for part in each) for each in parts]
     longest = max(map(len, texts))
-    losses = style.shown(labels, max(SHORTEST_LOSS, letters - longest))
+    losses = style.shown(every, max(SHORTEST_LOSS, letters - longest))
     if longest <= letters - SHORTEST_LOSS:
         named = [losses[label] + text for label, text in zip(labels, texts, strict=True)]
         return Ladder(named, list(range(len(points))), [])
-    losses = style.shown(labels)
+    losses = style.shown(every)
     places: list[int] = []
     headings: list[tuple[int, str]] = []
     for index, point in enumerate(points):
