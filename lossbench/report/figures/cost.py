@@ -59,7 +59,7 @@ def memory_bars(results: Results, experiment: str, _: Mapping[str, Any] = EVERYW
     unit, factor = _unit(float(held.loc[frame.index].max()))
     peak_unit, peak_factor = _unit(float(frame["bytes_peak"].max()) if frame["bytes_peak"].notna().any() else 0)
     look = looks(results.labels)
-    rungs = ladder(frame)
+    rungs = ladder(frame, results.labels)
 
     def draw(canvas: Canvas) -> None:
         ledger, peak = canvas.subplots(1, 2, sharey=True, width_ratios=[2.4, 1])
@@ -149,7 +149,7 @@ def pareto(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE
                                   label=f"{number}  {written[row['loss']]}{chance}"))  # fmt: skip
         _number(ax, rows, plane)
         handles.append(Line2D([], [], color=LINE, lw=1.2, ls=(0, (4, 2)), label="front of the means"))
-        ax.set_xlabel(f"step time / step time of {style.short(results.info.baseline)}")
+        ax.set_xlabel(f"step time / step time of {style.short(results.info.baseline, 24)}")
         ax.set_ylabel(f"test {words.column(headline)}")
         ax.grid()
         heading(canvas, f"{named(results, first['point'])}: {_fronted(list(best['loss']), written)} on the front of "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,13 @@ from lossbench.report.figures import marks, style
 from lossbench.report.figures.places import named
 from lossbench.report.figures.style import BAND, GRID, INK, LINE, SOFT, WIDTH, Drawing, Look, counted, looks, short
 
-MOST_TOTAL = 80  # rows per figure: a page
+MOST_ROWS = 40  # below each other in a figure: a page
 MOST_STACKED = 4.5  # inches of panels below each other; with more, two stand side by side
 LEAST_ROWS = 6  # per panel, however many panels there are
 ROW = 0.225  # inches
 MOST_IN_ROW = 48  # letters of a row's name: the loss, and the point where several points share a panel
 MOST_SIDE_BY_SIDE = 22  # of them where panels stand side by side
+LETTERS = {"name": 0.077, "note": 0.058, "title": 0.085}  # inches that a letter takes, roughly
 SHORTEST_LOSS = 16  # of them at least for the loss
 MOST_IN_HEADING = 200  # letters of a point above its rows
 MOST_OF_POINT = 24  # of them for a dataset, C or M each
@@ -40,17 +41,19 @@ MOST_OF_POINT = 24  # of them for a dataset, C or M each
 
 @dataclass(frozen=True)
 class Panel:
-    """The rows of a panel that fit, best first within a point, and how many there are in all."""
+    """The rows of a panel that fit, best first within a point; its title and a note fit above them."""
 
     title: str
     note: str
     rows: pd.DataFrame
-    of: int
-    letters: int = MOST_IN_ROW
+    ladder: Ladder
 
-    @cached_property
-    def ladder(self) -> Ladder:
-        return ladder(self.rows, self.letters)
+    @classmethod
+    def of(cls, title: str, parts: Sequence[str], rows: pd.DataFrame, every: Sequence[str], abreast: int = 1) -> Panel:
+        rungs = ladder(rows, every, MOST_IN_ROW if abreast == 1 else MOST_SIDE_BY_SIDE)
+        room = WIDTH / abreast - 0.1 - LETTERS["name"] * max(map(len, rungs.names))
+        note = textwrap.fill(", ".join(parts), int(room / LETTERS["note"]))
+        return cls(short(title, int(room / LETTERS["title"])), note, rows, rungs)
 
 
 @dataclass(frozen=True)
@@ -75,28 +78,20 @@ def difference_forest(results: Results) -> Drawing | None:
     if not columns:
         return None
     headline, baseline, band = results.headline, results.info.baseline, results.margin(results.headline.name)
-    total = sum(len(column.rows) for column in columns)
-    beside = len(columns) > 1 and _height([len(column.rows) for column in columns]) > MOST_STACKED
-    each = MOST_TOTAL if total <= MOST_TOTAL else max(LEAST_ROWS, MOST_TOTAL // len(columns))
-    shown = columns[: max(1, MOST_TOTAL // each)] if total > MOST_TOTAL else columns
-    panels = [_of_column(column, results, each, beside=beside) for column in shown]
-    write = partial(_difference, digits=words.digits_of(headline.unit), interval=not beside)
+    tall = _height([len(column.rows) for column in columns]) > MOST_STACKED
+    abreast = 2 if tall and len(columns) > 1 else 1
+    each = _each(math.ceil(len(columns) / abreast))
+    shown = columns[: abreast * (MOST_ROWS // each)]
+    panels = [_of_column(column, results, each, abreast) for column in shown]
+    write = partial(_difference, digits=words.digits_of(headline.unit), interval=abreast == 1)
     better = "right" if headline.higher_is_better else "left"
     unit = f", {headline.unit}" if headline.unit else ""
-    axis = f"{headline.title} minus {short(baseline)}{unit}" + ("" if beside else f" ({better} is better)")
+    axis = f"{headline.title} minus {short(baseline, 20)}{unit}" + (f" ({better} is better)" if abreast == 1 else "")
     caption = "Differences with 95 % simultaneous intervals over new seeds and new test examples."
     if len(shown) < len(columns):
         caption += f" {len(shown)} of {len(columns)} panels are drawn; the table has all."
-    return _forest(
-        results,
-        panels,
-        "differences",
-        finding(columns, baseline),
-        caption,
-        axis,
-        Scale(0.0, band, write),
-        beside=beside,
-    )
+    title, scale = finding(columns, baseline), Scale(0.0, band, write)
+    return _forest(results, panels, "differences", title, caption, axis, scale, abreast)
 
 
 def step_time_forest(results: Results) -> Drawing | None:
@@ -108,13 +103,13 @@ def step_time_forest(results: Results) -> Drawing | None:
     for name in ("delta", "low", "high"):
         frame[name] = 1 + frame[name] / 100
     baseline = results.info.baseline
-    least, most = (f"{ratio:.2f}" for ratio in (frame["delta"].min(), frame["delta"].max()))
-    title = f"A training step takes {least if least == most else f'{least}–{most}'} times as long as with {baseline}"
+    ratios = "–".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (frame["delta"].min(), frame["delta"].max())))
+    title = f"A training step takes {ratios} times as long as with {short(baseline, 24)}"
     caption = "Ratios of step times with 95 % simultaneous intervals over processes; better is faster."
-    axis = f"step time / step time of {short(baseline)} (log scale, left is better)"
+    axis = f"step time / step time of {short(baseline, 24)} (log scale, left is better)"
     groups = [(str(name), group) for name, group in frame.groupby("experiment", sort=False)]
-    each = max(LEAST_ROWS, MOST_TOTAL // len(groups))
-    panels = [_of_experiment(results, name, group, each) for name, group in groups[: MOST_TOTAL // LEAST_ROWS]]
+    each = _each(len(groups))
+    panels = [_of_experiment(results, name, group, each) for name, group in groups[: MOST_ROWS // each]]
     if len(panels) < len(groups):
         caption += f" {len(panels)} of {len(groups)} panels are drawn; the table has all."
     scale = Scale(1.0, 0.0, _ratio, log=True)
@@ -123,40 +118,49 @@ def step_time_forest(results: Results) -> Drawing | None:
 
 def finding(columns: Sequence[Column], baseline: str) -> str:
     """What the panels show, in one sentence."""
-    name = short(baseline)
-    compared = [(loss, column, row) for column in columns for loss, row in column.rows.items() if _known(row)]
-    losses = dict.fromkeys(loss for loss, *_ in compared)
-    by_verdict = {
-        word: Counter(loss for loss, _, row in compared if row["verdict"] == word) for word in (*marks.MARKS,)
-    }
-    if not any(by_verdict[word] for word in marks.MARKS if word != NOT_TESTABLE):
+    name = short(baseline, 24)
+    found: dict[str, dict[str, list[Column]]] = {word: {} for word in marks.MARKS}  # by verdict and loss
+    for column in columns:
+        for loss, row in column.rows.items():
+            if _known(row):
+                found[row["verdict"]].setdefault(loss, []).append(column)
+    losses = {loss for each in found.values() for loss in each}
+    if not any(found[word] for word in marks.MARKS if word != NOT_TESTABLE):
         return f"No comparison with {name} can be tested"
-    what = "datasets" if len({column.point["dataset"] for column in columns}) == len(columns) else "panels"
-    anywhere = f"on {columns[0].name}" if len(columns) == 1 else f"on any of {len(columns)} {what}"
-    better = by_verdict["better"]
-    if better:
-        most = max(better.values())
-        best = [loss for loss, count in better.items() if count == most]
-        rows = [(column, row) for loss, column, row in compared if loss in best and row["verdict"] == "better"]
-        if len(best) > 2:
-            where = f"on {columns[0].name}" if len(columns) == 1 else f"on at least one of {len(columns)} {what}"
-            return f"{len(better)} of {len(losses)} losses are better than {name} {where}"
-        where = f"on {most} of {len(columns)} {what}"
-        if len(columns) == 1 or len({column.name for column, _ in rows}) == most == 1:
-            where = f"on {rows[0][0].name}"
-        fragile = " (one seed decides)" if all(ONE_SEED in row["flags"] for _, row in rows) else ""
-        more = f"; {len(better) - len(best)} more on fewer" if len(better) > len(best) else ""
-        who = " and ".join(map(short, best))
-        return f"{who} {'is' if len(best) == 1 else 'are'} better than {name} {where}{fragile}{more}"
-    if not by_verdict["worse"] and not by_verdict["equivalent"]:
+    if found["better"]:
+        return _praise(columns, found["better"], len(losses), name)
+    anywhere = f"on any of {_counted(columns)}" if len(columns) > 1 else f"on {columns[0].name}"
+    if not found["worse"] and not found["equivalent"]:
         return f"No loss differs clearly from {name} {anywhere}"
-    if len(columns) == 1:
-        rest = ", ".join(f"{len(by_verdict[word])} {word}" for word in marks.MARKS if by_verdict[word])
-        return f"No loss is better than {name} {anywhere}: {rest}"
-    worse = len(by_verdict["worse"])
-    return f"No loss is better than {name} {anywhere}" + (
-        f"; {worse} of {len(losses)} are worse on some" if worse else ""
-    )
+    rest = [f"{len(each)} {word}" for word, each in found.items() if each] if len(columns) == 1 else []
+    if len(columns) > 1 and found["worse"]:
+        rest = [f"{len(found['worse'])} of {len(losses)} are worse on some"]
+    return f"No loss is better than {name} {anywhere}" + (f": {', '.join(rest)}" if rest else "")
+
+
+def _praise(columns: Sequence[Column], better: Mapping[str, Sequence[Column]], losses: int, name: str) -> str:
+    """Which losses are better than the baseline, by the number of panels in which they are."""
+    most = max(map(len, better.values()))
+    best = [loss for loss, where in better.items() if len(where) == most]
+    if len(best) > 2:
+        where = f"on at least one of {_counted(columns)}" if len(columns) > 1 else f"on {columns[0].name}"
+        return f"{len(better)} of {losses} losses are better than {name} {where}"
+    panels = list({column.name: column for loss in best for column in better[loss]}.values())
+    where = f"on {panels[0].name}" if len(panels) == 1 else f"on {most} of {_counted(columns)}"
+    fragile = all(ONE_SEED in column.rows[loss]["flags"] for loss in best for column in better[loss])
+    more = f"; {len(better) - len(best)} more on fewer" if len(better) > len(best) else ""
+    who = f"{' and '.join(map(short, best))} {'is' if len(best) == 1 else 'are'}"
+    return f"{who} better than {name} {where}{' (one seed decides)' if fragile else ''}{more}"
+
+
+def _counted(columns: Sequence[Column]) -> str:
+    distinct = len({column.point["dataset"] for column in columns}) == len(columns)
+    return f"{len(columns)} {'datasets' if distinct else 'panels'}"
+
+
+def _each(panels: int) -> int:
+    """How many rows each of so many panels below each other may have."""
+    return max(LEAST_ROWS, MOST_ROWS // panels)
 
 
 def _known(row: Mapping[str, Any]) -> bool:
@@ -179,23 +183,30 @@ def _word(row: Mapping[str, Any]) -> str:
     return f"{row['verdict']}{'*' if ONE_SEED in row['flags'] else ''}"
 
 
-def _of_column(column: Column, results: Results, most: int, *, beside: bool) -> Panel:
+def _of_column(column: Column, results: Results, most: int, abreast: int) -> Panel:
     """The panel of a dataset."""
     rows = pd.DataFrame([row for row in column.rows.values() if math.isfinite(row["delta"])])
     value = f"{column.baseline['value']:.{words.digits_of(results.headline.unit)}f}"
     unit = "%" if results.headline.is_score else results.headline.unit
-    parts = [f"{short(results.info.baseline)} {value} {unit}".rstrip(), counted(list(rows["n"]))]
+    parts = [f"{short(results.info.baseline, 16)} {value} {unit}".rstrip(), counted(list(rows["n"]))]
     parts += [UNDERTRAINED] if any(UNDERTRAINED in flags for flags in rows["flags"]) else []
     kept = _kept(rows, most, results.headline.sign)
-    letters = MOST_SIDE_BY_SIDE if beside else MOST_IN_ROW
-    return Panel(short(column.name), ", ".join(parts), kept, len(rows), letters)
+    return Panel.of(column.name, [*parts, *_part(kept, rows)], kept, results.labels, abreast)
 
 
 def _of_experiment(results: Results, name: str, group: pd.DataFrame, most: int) -> Panel:
     """The panel of a timed experiment."""
     points = list(dict.fromkeys(group["point"]))
     title = named(results, points[0]) if len(points) == 1 else name
-    return Panel(short(title), counted(list(group["n"]), "processes"), _kept(group, most, -1), len(group))
+    kept = _kept(group, most, -1)
+    return Panel.of(title, [counted(list(group["n"]), "processes"), *_part(kept, group)], kept, results.labels)
+
+
+def _part(kept: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
+    """Which rows are drawn, if not all."""
+    if len(kept) == len(rows):
+        return []
+    return [f"best {(len(kept) + 1) // 2} and worst {len(kept) // 2} of {len(rows)}"]
 
 
 def _kept(rows: pd.DataFrame, most: int, sign: int) -> pd.DataFrame:
@@ -217,14 +228,13 @@ def _forest(
     caption: str,
     axis: str,
     scale: Scale,
-    *,
-    beside: bool = False,
+    columns: int = 1,
     unit: str = "seed",
 ) -> Drawing:
     look = looks(results.labels)
-    columns = 2 if beside else 1
     lines = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     lengths = [max(panel.ladder.length for panel in line) for line in lines]
+    notes = [max(panel.note.count("\n") for panel in line) for line in lines]
     rows = pd.concat([panel.rows for panel in panels])
 
     def draw(canvas: Canvas) -> None:
@@ -239,14 +249,13 @@ def _forest(
             handles.append(Patch(facecolor=BAND, alpha=0.2, label=f"margin of equivalence, ±{scale.band:g}"))
         canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.4)
 
-    notes = [caption]
+    said = [caption]
     if any(_cut(panel, scale) for panel in panels):
-        notes.append("An arrow marks what lies beyond the axis.")
+        said.append("An arrow marks what lies beyond the axis.")
     if any(ONE_SEED in flags for flags in rows["flags"]):
-        notes.append(f"*: one {unit} decides the verdict.")
-    if any(panel.of > len(panel.rows) for panel in panels):
-        notes.append("Of many rows the best and the worst are drawn; the table has all.")
-    return Drawing(name, " ".join(notes), WIDTH, 0.8 + 0.16 * len(style.wrapped(title)) + _height(lengths), draw)
+        said.append(f"*: one {unit} decides the verdict.")
+    height = 0.8 + 0.16 * len(style.wrapped(title)) + _height(lengths) + 0.12 * sum(notes)
+    return Drawing(name, " ".join(said), WIDTH, height, draw)
 
 
 def _height(lengths: Sequence[int]) -> float:
@@ -282,9 +291,9 @@ def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, length
         ax.plot(end, place, sign, color=ink, markersize=5, clip_on=False, zorder=5, label="beyond the axis")
     panel.ladder.draw(ax, panel.rows, room=0.6, length=length)
     ax.set_xlim(*limits)
-    ax.set_title(panel.title, pad=15)
+    ax.set_title(panel.title, pad=15 + 9 * panel.note.count("\n"))
     ax.annotate(panel.note, (0, 1), xytext=(0, 4), xycoords="axes fraction", textcoords="offset points", fontsize=7.5,
-                color=SOFT)  # fmt: skip
+                color=SOFT, in_layout=False)  # fmt: skip
     ax.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
     if scale.log:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -347,17 +356,20 @@ class Ladder:
         ax.set_ylim((length or self.length) - 1 + room, -room)
 
 
-def ladder(group: pd.DataFrame, letters: int = MOST_IN_ROW) -> Ladder:
-    """The rows of a panel: the loss, and the point as far as points differ within the panel."""
+def ladder(group: pd.DataFrame, every: Sequence[str], letters: int = MOST_IN_ROW) -> Ladder:
+    """The rows of a panel: the loss, and the point as far as points differ within the panel.
+
+    `every` are all losses of the report, so that one has the same name in all panels.
+    """
     points, labels = list(group["point"]), list(group["loss"])
     parts = [[short(part, MOST_OF_POINT) for part in each] for each in series.parts(points)]
     texts = ["".join(f", {part}" for part in each) for each in parts]
     longest = max(map(len, texts))
-    losses = style.shown(labels, max(SHORTEST_LOSS, letters - longest))
+    losses = style.shown(every, max(SHORTEST_LOSS, letters - longest))
     if longest <= letters - SHORTEST_LOSS:
         named = [losses[label] + text for label, text in zip(labels, texts, strict=True)]
         return Ladder(named, list(range(len(points))), [])
-    losses = style.shown(labels)
+    losses = style.shown(every)
     places: list[int] = []
     headings: list[tuple[int, str]] = []
     for index, point in enumerate(points):

@@ -164,8 +164,8 @@ def shown(labels: Sequence[str], most: int = MOST_LETTERS) -> dict[str, str]:
 
 
 def short(label: str, most: int = MOST_LETTERS) -> str:
-    """One label as `shown` writes it."""
-    return shown([label], most)[label]
+    """One label on one line; a long one is shortened in the middle."""
+    return _shortened(label, most)
 
 
 def _shortened(label: str, most: int) -> str:
