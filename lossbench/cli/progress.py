@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from lossbench.core import plain
 from lossbench.core.errors import last_line
-from lossbench.core.model import Cell
+from lossbench.core.metric import Metric
+from lossbench.core.model import SCORED, Cell
+from lossbench.plugins.metrics import value_in
 
 if TYPE_CHECKING:
     from lossbench.engines.scheduler import Event
@@ -42,6 +44,7 @@ class Lines(Watch):
 
     def __init__(self) -> None:
         self._total = self._ended = 0
+        self._headline: Metric | None = None
 
     def prepare(self, name: str, done: int, total: int) -> None:
         if done == total:
@@ -49,6 +52,7 @@ class Lines(Watch):
 
     def start(self, job: Job, todo: list[Cell]) -> None:
         self._total += len(todo)
+        self._headline = job.suite.info.headline_metric
         self.say(_opening(job, todo))
 
     def event(self, event: Event) -> None:
@@ -56,7 +60,8 @@ class Lines(Watch):
             self.say(HELD)
         elif event.kind == "ended":
             self._ended += 1
-            print(f"[{self._ended}/{self._total}] {plain.line(_outcome(event))}", file=sys.stderr, flush=True)
+            outcome = plain.line(_outcome(event, self._headline))
+            print(f"[{self._ended}/{self._total}] {outcome}", file=sys.stderr, flush=True)
 
 
 class Bars(Watch):
@@ -134,7 +139,7 @@ class Bars(Watch):
         self._running.pop(event.cell.key, None)
         self._bar.advance(self._task)
         if event.record is None or event.record["status"] != "done":
-            self.say(_outcome(event))
+            self.say(_outcome(event, None))
 
     def say(self, text: str) -> None:
         import rich.text
@@ -164,11 +169,15 @@ def _opening(job: Job, todo: list[Cell]) -> str:
     return f"{plain.line(job.suite.info.title)}: {len(job.chosen)} cells, {done} already done, {len(todo)} to train"
 
 
-def _outcome(event: Event) -> str:
-    record = event.record or {"status": "unknown", "accuracy": None, "seconds": {}, "error": None}
+def _outcome(event: Event, headline: Metric | None) -> str:
+    """The end of a cell: its status, the headline metric, its seconds or its error."""
+    record = event.record or {"status": "unknown", "seconds": {}, "error": None}
     parts = [f"{record['status']:<8} {event.cell.title}"]
-    if record["accuracy"] is not None:
-        parts.append(f"{record['accuracy']:.2f} %")
+    if headline and record["status"] == "done" and event.cell.kind in SCORED:
+        value = value_in(record, headline, event.cell)
+        name = "" if headline.name == "accuracy" else f"{headline.name} "
+        if value is not None:
+            parts.append(f"{name}{value:.2f} %" if headline.is_score else f"{name}{value:.4g} {headline.unit}".rstrip())
     if record["seconds"].get("train") is not None:
         parts.append(f"{record['seconds']['train']:.1f} s")
     if record["error"]:

@@ -34,11 +34,12 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, get_args
 
+from lossbench.core.current import current
 from lossbench.core.errors import PluginError, nearest
 from lossbench.core.format import Task
 from lossbench.core.labels import label, parse_label
 from lossbench.core.metric import NEEDS, Metric
-from lossbench.core.model import Spec
+from lossbench.core.model import Cell, Spec
 from lossbench.core.values import as_json, flaw
 from lossbench.plugins.registry import OptionError, Plugin, Registry
 
@@ -200,6 +201,14 @@ def built_in(registry: Registry) -> dict[str, MetricFile]:
 
 
 METRICS = built_in(Registry())
+
+
+def value_in(record: Mapping[str, Any], metric: Metric, cell: Cell) -> float | None:
+    """The value of a metric in a record of a cell, if it is from the code that the cell names."""
+    if metric.source == "record" and metric.name in METRICS:
+        found: float | None = METRICS[metric.name].measure(record)
+        return found
+    return current(cell, record).get(metric.name)
 
 
 def columns(metrics: Iterable[Metric], source: str) -> list[str]:

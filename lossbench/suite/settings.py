@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lossbench.core.current import current, stale
+from lossbench.core.current import stale
 from lossbench.core.format import Schedule
 from lossbench.core.metric import Metric
 from lossbench.core.model import Cell, Experiment, LossAt, Setting
+from lossbench.plugins.metrics import value_in
 
 SUFFIX = "-tuned"
 Records = Mapping[str, Mapping[str, Any]]  # by key; `status`, `cause` and `score` are read
@@ -55,7 +56,7 @@ def scored(cells: Sequence[Cell], records: Records, headline: Metric) -> dict[st
         record = records.get(cell.key)
         if record is None or stale(cell, record):
             continue
-        value = current(cell, record).get(headline.name) if record["status"] == "done" else None
+        value = value_in(record, headline, cell) if record["status"] == "done" else None
         status = "diverged" if value is None and record["status"] == "done" else record["status"]
         score = None if value is None else headline.sign * value
         found[cell.key] = {"status": status, "cause": record.get("cause"), "score": score}

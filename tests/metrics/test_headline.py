@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import SMALL
+from kit.commands import invoke
+from kit.runs import write_suite
 from kit.synthetic import Truth, analysed
 
 from lossbench import stats
@@ -14,7 +16,7 @@ from lossbench.core.model import Record
 from lossbench.plan.cells import plan
 from lossbench.report.sections.accuracy import comparisons
 from lossbench.report.sections.overview import findings
-from lossbench.store.records import Store
+from lossbench.store.records import Store, load_records
 from lossbench.suite.settings import scored, tuned_experiments
 
 # Angles are in degrees, and lower is better; the accuracies say the opposite.
@@ -95,6 +97,15 @@ def test_trials_are_chosen_by_it(read_suite):
     assert scored(cells, stale, suite.info.headline_metric) == {}  # they have yet to be measured
 
 
+def test_trials_are_chosen_by_one_that_is_computed_from_the_record(read_suite):
+    suite = read_suite('headline = "bytes"\nmargin = 9.0\n' + SMALL + "\n[tune]\ntrials = 3\nlr = [0.001, 0.1]\n")
+    cells = [cell for cell in plan(suite) if cell.trial]
+    record = {"status": "done", "accuracy": 1.0, "angles": {}, "geometry": {}, "verification": {}}
+    records = {cell.key: {**record, "bytes": {"fc": 9 - cell.trial, "classifier": 1, "loss": 0}} for cell in cells}
+    found = scored(cells, records, suite.info.headline_metric)
+    assert [found[cell.key]["score"] for cell in cells] == [cell.trial - 10 for cell in cells]
+
+
 def test_a_claim_without_a_metric_is_about_it(read_suite):
     claim = '[[claim]]\ntext = "x"\nexperiment = "digits"\nbetter = "w_softmax"\nthan = "softmax"\n'
     found = analysed(read_suite(ANGLE + claim), truth).claims
@@ -133,3 +144,26 @@ def test_the_noise_of_the_test_set_is_that_of_its_values_per_example(tmp_path, r
     assert found.comparisons.set_index("metric").loc["nll", "verdict"].startswith("different")
     (noise,) = [warning for warning in found.warnings if warning.guard == "test-set noise"]
     assert "-0.0150 nats are within the noise of 200 test examples" in noise.text
+
+
+@pytest.mark.parametrize(
+    ("headline", "shown"),
+    [
+        ("accuracy", "{:.2f} %"),
+        ("ece", "ece {:.2f} %"),
+        ("nll", "nll {:.4g} nats"),
+        ("simplex_distance", "simplex_distance {:.4g}"),
+        ("bytes", "bytes {:.4g} bytes"),
+    ],
+)
+def test_lines_of_progress_show_it(headline, shown, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    suite = write_suite(
+        tmp_path, SMALL.replace("[[experiment]]", 'headline = "accuracy"\nmargin = 1.0\n\n[[experiment]]')
+    )
+    ran = invoke("run", suite, "--set", f"headline={headline}", "--seed", "0", "--no-report", "-j1")
+    lines = [line.split("  ") for line in ran.stderr.splitlines() if line.startswith("[")]
+    frame = load_records("runs/small").set_index("label")
+    assert [parts[-4] for parts in lines] == ["softmax", "w_softmax"]
+    for _, *_, label, _, outcome, seconds in lines:
+        assert outcome == shown.format(frame.loc[label, headline]) and seconds.endswith(" s")
