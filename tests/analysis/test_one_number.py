@@ -218,7 +218,7 @@ def test_minimum_widths_are_a_line_along_the_classes_and_still_points_of_fixed_w
 
 
 def test_the_table_along_the_width_states_the_memory_of_the_fc_layer(results):
-    table = rows(files(results)[0], "axes", "FC layer")
+    table = rows(files(results)[0], "axis-tables", "FC layer")
     assert {row["M"].split()[0]: row["FC layer"] for row in table} == {"2": "8 B", "8": "32 B", "16": "64 B"}
 
 
@@ -247,7 +247,7 @@ def test_memory_is_that_of_the_json(results):
 
 def test_marks_of_claims_are_the_verdicts_of_the_csv(results):
     (ax,) = drawn(results, "claims")
-    words = ("supported", "contradicted", "undecided", "not run")
+    words = ("supported", "contradicted", "undecided", "not testable")
     shown = Counter(line.get_label() for line in ax.lines if line.get_label() in words)
     assert shown == Counter(csv(results, "claims")["verdict"])
 
@@ -256,7 +256,7 @@ def test_the_chance_of_the_front_is_one_number(results):
     parts, stated, compared = files(results)
     (ax,) = drawn(results, "pareto-digits")
     shown = {text.get_text().split("  (")[0]: text.get_text() for text in ax.get_legend().get_texts()}
-    table = {(row["loss"], row["M"]): row["P(front), time"] for row in rows(parts, "cost", "P(front), time")}
+    table = {(row["loss"], row["M"]): row["P(front), time"] for row in rows(parts, "memory", "P(front), time")}
     at_8 = [row for row in stated["front"] if row["width"] == 8]
     assert len(at_8) == 4
     assert len({row["front_time"] for row in at_8}) > 2

@@ -78,7 +78,9 @@ def test_the_report_has_a_table_with_the_censored_seeds(results):
         ("softmax", "90.00", "60", "0 of 3"),
         ("w_softmax", "90.00", "70", "1 of 3"),
     ]
-    assert lines[0]["steps − softmax [95 %]"] == "0" and lines[1]["steps − softmax [95 %]"].startswith("+10.0 [")
+    assert lines[0]["steps − softmax [interval]"] == "0" and lines[1]["steps − softmax [interval]"].startswith(
+        "+10.0 ["
+    )
     assert lines[0]["seconds"] == "–"  # no cell has step times
 
 
