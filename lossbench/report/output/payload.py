@@ -115,7 +115,7 @@ class Payload:
             for point, text in zip(points, series.parts(points), strict=True)
         }
         chief = set(self._chief())
-        default = set(self._untuned())
+        first = {column.point: (place, column.name) for place, column in enumerate(self.results.answer.columns)}
         return [
             {
                 "experiment": plain.line(point["experiment"]),
@@ -124,7 +124,7 @@ class Payload:
                 "dataset": plain.line(point["dataset"].partition("[")[0]),
                 "axes": {name: value for name, value in point.items() if is_number(value)},
                 **({"chief": 1} if point in chief else {}),
-                **({"untuned": 1} if point["experiment"] in default else {}),
+                **({"answer": first[point]} if point in first else {}),  # its place and name in the first table
             }
             for point in self.points
         ]
@@ -135,11 +135,6 @@ class Payload:
         frame = frame[frame["metric"] == self.results.headline.name]
         for _, group in frame.groupby(["experiment", "dataset", "backbone"], sort=False):
             yield series.at_one_point(group)["point"].iloc[0]
-
-    def _untuned(self) -> set[str]:
-        """The experiments that are also tuned."""
-        budget = self.results.info.tuning
-        return set(budget.experiments) if budget else set()
 
     def along(self) -> Iterator[dict[str, Any]]:
         """The numeric axes of the experiments, each with the lines of points along it."""
@@ -166,6 +161,8 @@ class Payload:
     def means(self) -> Rows:
         """The mean of every metric with its interval, by point and loss."""
         for name, metric in self.metrics.items():
+            if self.results.metrics[name].source == "rounds":  # logarithms; their ratios are among the differences
+                continue
             digits = _digits(self.results.metrics[name].unit)
             for (point, loss), values in self.results.measured.values.get(name, {}).items():
                 found = stats.mean_interval(list(values.values()))
@@ -177,17 +174,16 @@ class Payload:
         for row in self.results.comparisons.to_dict("records"):
             if row["metric"] not in self.metrics or not words.finite(row["delta"]):
                 continue
-            metric = self.results.metrics[row["metric"]]
             digits = _digits(row["unit"])
-            needed = [row.get("seeds_needed"), row.get("seeds_needed_high")]
+            needed = [row["seeds_needed"], row["seeds_needed_high"]]
             yield [
                 *(self.metrics[row["metric"]], self.points[row["point"]], self.losses[row["loss"]], row["n"]),
                 *(rounded(row[name], digits) for name in ("delta", "low", "high")),
-                VERDICTS.index(_verdict(row, metric)),
-                _text(row.get("flags")),
-                _number(row.get("level"), 6),
-                *(_number(row.get("p_holm"), 4), _number(row.get("median"), digits), _number(row.get("worst"), digits)),
-                *(_number(row.get("wins"), 0), [found for found in map(_count, needed) if found]),
+                VERDICTS.index(row["verdict"]),
+                row["flags"],
+                _number(row["level"], 6),
+                *(_number(row["p_adjusted"], 4), _number(row["median"], digits), _number(row["worst"], digits)),
+                *(_number(row["wins"], 0), [found for found in map(_count, needed) if found]),
             ]
 
     def pairs(self) -> Rows:
@@ -207,7 +203,7 @@ class Payload:
                     yield [
                         *(self.points[point], self.losses[row["a"]], self.losses[row["b"]], row["n"]),
                         *(rounded(row[name], digits) for name in ("delta", "low", "high")),
-                        VERDICTS.index(_verdict(row, self.results.headline)),
+                        VERDICTS.index(row["verdict"]),
                     ]
 
     def curves(self) -> Rows:
@@ -287,28 +283,13 @@ def _described(metric: Metric) -> dict[str, Any]:
     }
 
 
-def _verdict(row: Mapping[str, Any], metric: Metric) -> str:
-    """The verdict in one of the five words."""
-    found = str(row["verdict"])
-    if found == "different":
-        return "better" if row["delta"] * metric.sign > 0 else "worse"
-    return "equivalent" if found == "different but negligible" else found
-
-
 def _known(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of the main table that have finished cells."""
     return frame[frame["n"] > 0].to_dict("records") if len(frame) else []
 
 
-def _text(value: Any) -> str:
-    """A text of a frame; nothing where the frame has none."""
-    return plain.line(value) if isinstance(value, str) else ""
-
-
-def _count(value: Any) -> int | str | None:
-    """A number of seeds, or what the analysis says in place of one."""
-    if isinstance(value, str):
-        return plain.line(value)
+def _count(value: Any) -> int | None:
+    """A number of seeds, where there is one."""
     return int(value) if words.finite(value) else None
 
 

@@ -69,10 +69,8 @@ function panelsChosen(metric) {
   const chief = some.filter((point) => point.chief);
   const all = chief.length ? chief : some;
   if (state.panels === "all") return all;
-  const along = new Set(data.along.map((entry) => entry.experiment));
-  const main = all.filter((point) => !point.untuned && !along.has(point.experiment));
-  const tuned = all.filter((point) => !point.untuned);
-  return main.length ? main : tuned.length ? tuned : all;
+  const first = some.filter((point) => point.answer).sort((a, b) => a.answer[0] - b.answer[0]);
+  return first.length ? first : all;
 }
 
 function differences(width) {

@@ -82,7 +82,7 @@ function differencesCard() {
     const each = [...byExperiment].map(([name, count]) => [name, count > 1 ? `${name}: ${count} points` : name]);
     const all = panelsChosen(chosen.metric()).length;
     const shownAll = data.points.filter((point) => point.chief).length;
-    panels.fill([[main.value, "Main experiments"], ...(shownAll > all || state.panels ? [["all", "All experiments"]] : []), ...(each.length > 1 || several.length > 1 ? each : [])], state.panels);
+    panels.fill([[main.value, "As in the first table"], ...(shownAll > all || state.panels ? [["all", "All experiments"]] : []), ...(each.length > 1 || several.length > 1 ? each : [])], state.panels);
   };
   return { update, ...card(byId("differences-chart"), differences) };
 }

@@ -75,7 +75,7 @@ const chosen = {
     if (asked) return asked;
     if (data.along.length && along) return data.points[data.along[0].lines[0].points.at(-1)];
     const losses = (point) => data.at("means", point.index).filter((row) => row.metric === 0).length;
-    return data.points.find((point) => point.chief && !point.untuned && losses(point) > 2) ?? data.points.find(losses) ?? data.points[0];
+    return data.points.find((point) => point.answer && losses(point) > 2) ?? data.points.find(losses) ?? data.points[0];
   },
   view: () => (VIEWS.find((view) => view.id === state.view && view.has()) ?? VIEWS.find((view) => view.has()))?.id,
 };
