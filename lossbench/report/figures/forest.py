@@ -265,9 +265,11 @@ def _height(lengths: Sequence[int]) -> float:
 
 def _rows(ax: Axes, panel: Panel, look: Mapping[str, Look], scale: Scale, length: int, ticks: int) -> None:
     """The bars, marks and numbers of one panel."""
+    if scale.log:
+        ax.set_xscale("log")
     left, right = limits = _limits(panel.rows, scale)
     ends = [float(scale.distance(end)) for end in limits]
-    inside = [scale.at(ends[0] + 0.05 * (ends[1] - ends[0])), scale.at(ends[1] - 0.05 * (ends[1] - ends[0]))]
+    inside = [scale.at(ends[0] + 0.08 * (ends[1] - ends[0])), scale.at(ends[1] - 0.08 * (ends[1] - ends[0]))]
     texts = _aligned([scale.write(row) for row in panel.rows.to_dict("records")])
     ax.axvline(scale.none, color=LINE, lw=1.2, zorder=1)
     if scale.band:

@@ -38,7 +38,7 @@ INK, SOFT, LINE, GRID = "#24292f", "#57606a", "#8c959f", "#e4e7eb"
 BAND = "#56B4E9"  # of equivalence, at a faint opacity
 WIDTH = 7.6  # inches; shared by all figures, so that their text has one size in the page
 MOST_LINES = 10  # per panel
-STRETCH = 3.0  # times the typical interval: an axis is at most so long
+STRETCH = 2.0  # times the typical interval: an axis is at most so long
 MOST_LETTERS = 36  # of a label; longer ones leave no room for the drawing
 
 STYLE: dict[str, Any] = {
@@ -235,7 +235,7 @@ def reach(values: NDArray[np.float64], least: float = 0.0) -> float:
     """How far an axis should extend from zero for these values, so that a few far ones do not squeeze the others."""
     most = max(STRETCH * float(np.quantile(np.abs(values), 0.6, method="lower")), least)
     furthest = float(np.abs(values).max())
-    return most if furthest > 1.5 * most else max(furthest, least)  # hardly more is not worth a cut
+    return most if furthest > 1.25 * most else max(furthest, least)  # hardly more is not worth a cut
 
 
 def span(low: NDArray[np.float64], middle: NDArray[np.float64], high: NDArray[np.float64], band: float = 0.0) -> Span:
@@ -249,7 +249,7 @@ def span(low: NDArray[np.float64], middle: NDArray[np.float64], high: NDArray[np
     right = max(min(float(high[near].max(initial=0.0)), most), 1.15 * band)
     room = (right - left) or 1.0
     far = (middle < left).any(), (middle > right).any()
-    return left - room * (0.14 if far[0] else 0.05), right + room * (0.14 if far[1] else 0.05)
+    return left - room * (0.16 if far[0] else 0.05), right + room * (0.16 if far[1] else 0.05)
 
 
 class Keys(NamedTuple):
