@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lossbench.metrics import Evaluation
 
 UNIT, BETTER, TASKS = "", "lower", ("classification",)
 TITLE = "Brier score"
 
 
-def measure(test: Evaluation) -> float | None:
-    return None if test.outputs is None else float(test.outputs.examples.brier.mean())
+def measure(test: Evaluation) -> NDArray[np.float64] | None:
+    return None if test.outputs is None else test.outputs.examples.brier

@@ -6,11 +6,14 @@ nearest: Musgrave, Belongie & Lim, "A Metric Learning Reality Check", ECCV 2020.
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lossbench.metrics import Evaluation
 
 UNIT, BETTER, TASKS = "points", "higher", ("retrieval",)
 NAMES: dict[str, tuple[str, dict[str, int]]] = {"map@r": ("MAP@R", {})}
 
 
-def measure(test: Evaluation) -> float:
-    return 100 * float(test.queries.map_at_r.mean())
+def measure(test: Evaluation) -> NDArray[np.float64]:
+    return 100 * test.queries.map_at_r

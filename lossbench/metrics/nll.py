@@ -6,11 +6,14 @@ as its `logits` gives them: without margin. Where they are cosines without a sca
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lossbench.metrics import Evaluation
 
 UNIT, BETTER, TASKS = "nats", "lower", ("classification",)
 TITLE = "NLL"
 
 
-def measure(test: Evaluation) -> float | None:
-    return None if test.outputs is None else float((-test.outputs.examples.log_likelihood).mean())
+def measure(test: Evaluation) -> NDArray[np.float64] | None:
+    return None if test.outputs is None else -test.outputs.examples.log_likelihood

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lossbench.metrics import Evaluation
 
 UNIT, BETTER, TASKS = "points", "higher", ("retrieval",)
 TITLE = "R-precision"
 
 
-def measure(test: Evaluation) -> float:
-    return 100 * float(test.queries.r_precision.mean())
+def measure(test: Evaluation) -> NDArray[np.float64]:
+    return 100 * test.queries.r_precision

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lossbench.metrics import Evaluation
 
 UNIT, BETTER, TASKS = "points", "higher", ("retrieval",)
@@ -14,5 +17,5 @@ NAMES = {
 STEP = 100.0
 
 
-def measure(test: Evaluation, *, k: int) -> float:
-    return 100 * float((test.queries.first <= k).mean())
+def measure(test: Evaluation, *, k: int) -> NDArray[np.float64]:
+    return np.where(test.queries.first <= k, 100.0, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,15 @@ class Measurements:
             examples = f", or one value for each of the {total} test examples" if total is not None else ""
             raise ValueError(f"metric '{name}' returns {given}; it must be a number or None{examples}")
         self.metrics[name], self.measured[name] = finite_or_none(float(value.mean())), identity
-        if value.shape:
-            self.examples[name] = value.astype(np.float64)
+        if value.shape and np.isfinite(value).all():
+            self.examples[name] = rounded(value.astype(np.float64))
+
+
+def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values per example as they are kept: with the precision of float32, which is enough for their spread."""
+    with np.errstate(over="ignore"):
+        short = values.astype(np.float32).astype(np.float64)
+    return short if np.isfinite(short).all() else values
 
 
 def as_array(found: Any) -> NDArray[Any] | None:
@@ -54,10 +61,14 @@ def defaults(task: str) -> list[MetricFile]:
 
 
 def measure_defaults(cell: Cell, test: Evaluation) -> Measurements:
-    """The built-in metrics that the cell does not name; the accuracy in any case."""
+    """The built-in metrics that the cell does not name; the accuracy in any case.
+
+    Only their means are recorded: their values per example would take more space than the rest of the record.
+    """
     named = [spec.label for spec in cell.metrics]
     chosen = (metric for metric in defaults(cell.task) if cell.default_metrics or metric.name == "accuracy")
-    return _measured(cell, [(metric, BUILT_IN) for metric in chosen if metric.name not in named], test)
+    found = _measured(cell, [(metric, BUILT_IN) for metric in chosen if metric.name not in named], test)
+    return replace(found, examples={})
 
 
 def measure_named(
@@ -87,4 +98,6 @@ def _measured(
         if metric.needs not in views:
             views[metric.needs] = restricted(test, metric.needs)
         found.add(metric.name, identity, metric.measure(views[metric.needs]), len(test.correct))
+        if np.array_equal(found.examples.get(metric.name, ()), 100 * test.correct):
+            del found.examples[metric.name]  # every record has these bits
     return found

@@ -17,8 +17,9 @@ def scores(features, labels, ks=(1, 5, 10)):
     """Every metric in percent, as a record has it."""
     found = retrieve(features, labels)
     test = Evaluation(labels, features, None, known=False, retrieved=found)
-    named = {f"recall@{k}": recall.measure(test, k=k) for k in ks}
-    return named | {"map@r": map_at_r.measure(test), "r_precision": r_precision.measure(test)}
+    found = {f"recall@{k}": recall.measure(test, k=k) for k in ks}
+    found |= {"map@r": map_at_r.measure(test), "r_precision": r_precision.measure(test)}
+    return {name: values.mean() for name, values in found.items()}
 
 
 def drawn(seed, sizes, noise, width=8):
