@@ -9,13 +9,12 @@ off these intervals. Comparisons that cannot be tested (too few seeds, a side at
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from lossbench import stats
 from lossbench.analysis.measured import Contrast, LossAt, contrast
@@ -176,7 +175,7 @@ def judged(found: Contrast, level: float, margin: float, sign: int, family: str 
         p=numbers.p,
         p_adjusted=min(1.0, numbers.p * stats.LEVEL / level) if not math.isnan(numbers.p) else math.nan,
         dz=numbers.dz,
-        median=found.written(float(np.median(gaps))) if len(gaps) else math.nan,
+        median=found.written(statistics.median(gaps.tolist())) if len(gaps) else math.nan,
         worst=found.written(sign * float((sign * gaps).min())) if len(gaps) else math.nan,
         verdict=word,
         flags=(ONE_SEED,) if fragile else (),
