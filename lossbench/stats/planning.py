@@ -33,7 +33,8 @@ def power(dz: float, n: int, level: float = LEVEL) -> float:
     with np.errstate(all="ignore"):
         below, lower = scipy.special.nctdtr(df, shift, critical), scipy.special.nctdtr(df, shift, -critical)
     # For large effects scipy returns NaN for either tail, where next to nothing is below: the power is 1 there.
-    return float(1 - np.nan_to_num(below, nan=0.0) + np.nan_to_num(lower, nan=0.0))
+    known = [0.0 if math.isnan(chance) else float(chance) for chance in (below, lower)]
+    return 1 - known[0] + known[1]
 
 
 class SeedsNeeded(NamedTuple):
