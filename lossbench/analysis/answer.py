@@ -11,16 +11,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from lossbench.analysis.ranks import identity
+from lossbench.analysis.records import RunData
 from lossbench.core.labels import distinct
 from lossbench.core.point import Point
 
-if TYPE_CHECKING:
-    from lossbench.analysis.results import Results
-
 Row = Mapping[str, Any]
+RowsAt = Mapping[Point, Mapping[str, Row]]
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,13 @@ class Answer:
         return list(dict.fromkeys(loss for column in self.columns for loss in column.rows))
 
 
-def answered(results: Results) -> Answer:
-    """The first screen as data."""
-    columns = _columns(results)
+def answered(data: RunData, main: pd.DataFrame, at: RowsAt, comparisons: pd.DataFrame) -> Answer:
+    """The first screen as data; `at` are the rows of `main` that have a finished seed, by point and loss."""
+    columns = _columns(data, at, comparisons)
     kinds = dict.fromkeys((column.task, column.tuned) for column in columns)
-    tasks = [_task(results, name, tuned, columns) for name, tuned in sorted(kinds, key=lambda kind: not kind[1])]
-    return Answer(columns, tasks, _step_ratios(results), _extra_bytes(results, columns), _failures(results))
+    tasks = [_task(data, name, tuned, columns) for name, tuned in sorted(kinds, key=lambda kind: not kind[1])]
+    ratios = _step_ratios(data.info.baseline, comparisons)
+    return Answer(columns, tasks, ratios, _extra_bytes(at, columns), _failures(main))
 
 
 class Place(NamedTuple):
@@ -109,12 +111,11 @@ class Place(NamedTuple):
     tuned: bool
 
 
-def _columns(results: Results) -> list[Column]:
-    main, baseline = results.main_at, results.info.baseline
-    tuned = set(results.info.tuning.experiments.values()) if results.info.tuning else set()
+def _columns(data: RunData, main: RowsAt, comparisons: pd.DataFrame) -> list[Column]:
+    baseline = data.info.baseline
+    tuned = set(data.info.tuning.experiments.values()) if data.info.tuning else set()
     compared: dict[Point, dict[str, Row]] = {}
-    frame = results.comparisons
-    for row in frame[frame["metric"] == results.headline.name].to_dict("records"):
+    for row in comparisons[comparisons["metric"] == data.headline.name].to_dict("records"):
         compared.setdefault(row["point"], {})[row["loss"]] = row
     groups: dict[tuple[str, str, bool], list[Point]] = {}
     for point in (point for point in compared if baseline in main.get(point, ())):
@@ -128,7 +129,7 @@ def _columns(results: Results) -> list[Column]:
             here = [point for point in mine if point["backbone"] == backbone]
             most = max(len(compared[point]) for point in here)
             full = (point for point in here if len(compared[point]) == most)
-            best = max(full, key=lambda point: results.headline.sign * main[point][baseline]["value"])
+            best = max(full, key=lambda point: data.headline.sign * main[point][baseline]["value"])
             chosen[Place(task, dataset, backbone, is_tuned)] = best, len(here) - 1
     places = sorted(chosen, key=lambda place: not place.tuned)
     backbones = distinct(list(dict.fromkeys(place.backbone for place in places)))
@@ -147,33 +148,33 @@ def _columns(results: Results) -> list[Column]:
     return columns
 
 
-def _task(results: Results, name: str, tuned: bool, columns: Sequence[Column]) -> Task:
+def _task(data: RunData, name: str, tuned: bool, columns: Sequence[Column]) -> Task:
     mine = [column for column in columns if (column.task, column.tuned) == (name, tuned)]
     standings = []
-    for loss in (loss for loss in results.labels if any(loss in column.rows for column in mine)):
+    for loss in (loss for loss in data.labels if any(loss in column.rows for column in mine)):
         found: dict[str, list[tuple[Column, Row]]] = {}
         for column in (column for column in mine if loss in column.rows):
             found.setdefault(column.rows[loss]["verdict"], []).append((column, column.rows[loss]))
         standings.append(Standing(loss, found))
-    sign = results.headline.sign
+    sign = data.headline.sign
     best = sorted(standings, key=lambda standing: -sign * standing.mean)
     return Task(name, tuned, mine, best)
 
 
-def _step_ratios(results: Results) -> dict[str, list[float]]:
-    frame = results.comparisons[results.comparisons["metric"] == "step_seconds"]
-    found: dict[str, list[float]] = {results.info.baseline: [1.0] * int(frame["point"].nunique() > 0)}
+def _step_ratios(baseline: str, comparisons: pd.DataFrame) -> dict[str, list[float]]:
+    frame = comparisons[comparisons["metric"] == "step_seconds"]
+    found: dict[str, list[float]] = {baseline: [1.0] * (len(frame) > 0)}
     for loss, delta in zip(frame["loss"], frame["delta"], strict=True):
         if math.isfinite(delta):
             found.setdefault(loss, []).append(1 + delta / 100)
     return found
 
 
-def _extra_bytes(results: Results, columns: Sequence[Column]) -> dict[str, list[float]]:
+def _extra_bytes(at: RowsAt, columns: Sequence[Column]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for column in columns:
         base = _head(column.baseline)
-        for loss, row in results.main_at[column.point].items():
+        for loss, row in at[column.point].items():
             if math.isfinite(extra := _head(row) - base):
                 found.setdefault(loss, []).append(extra)
     return found
@@ -184,8 +185,7 @@ def _head(row: Row) -> float:
     return float(row["bytes_classifier"] + row["bytes_loss"])
 
 
-def _failures(results: Results) -> dict[str, int]:
-    frame = results.main
-    if frame.empty:
+def _failures(main: pd.DataFrame) -> dict[str, int]:
+    if main.empty:
         return {}
-    return {str(loss): int(count) for loss, count in frame.groupby("loss")["failures"].sum().items()}
+    return {str(loss): int(count) for loss, count in main.groupby("loss")["failures"].sum().items()}

@@ -113,12 +113,20 @@ class RunData:
     @cached_property
     def at_chance(self) -> dict[LossAt, str]:
         """The losses whose networks have hardly learned anything at a point, each with a sentence that says so."""
-        return readiness.at_chance(self)
+        task = dict(zip(self.trained["point"], self.trained["task"], strict=True))
+        found = {}
+        for (point, loss), by_seed in self.measured.values.get("accuracy", {}).items():
+            chance, values = 50.0 if task[point] == "verification" else 100 / point["classes"], list(by_seed.values())
+            if readiness.at_chance(values, chance):
+                accuracy = f"accuracy {sum(values) / len(values):.1f} %, chance {chance:.1f} %"
+                found[point, loss] = f"{loss} is at chance{self.at(point)}: {accuracy}"
+        return found
 
     @cached_property
-    def undertrained(self) -> dict[Point, str]:
-        """The points at which the baseline was still improving when training ended, each with a sentence."""
-        return readiness.undertrained(self)
+    def undertrained(self) -> list[Point]:
+        """The points at which the baseline was still improving when training ended."""
+        baseline = self.trained[self.trained["label"] == self.info.baseline]
+        return readiness.undertrained(zip(baseline["point"], baseline["curve"], strict=True))
 
     @cached_property
     def targets(self) -> dict[Point, float]:

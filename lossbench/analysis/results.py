@@ -98,7 +98,7 @@ class Results(RunData):
 
     @cached_property
     def answer(self) -> answer.Answer:
-        return answer.answered(self)
+        return answer.answered(self, self.main, self.main_at, self.comparisons)
 
     @cached_property
     def warnings(self) -> list[warnings.Caution]:
