@@ -226,7 +226,7 @@ def test_an_open_dialog_has_an_address_and_back_closes_it(browser, page):
     browser.open(page, link)
     assert browser.run(PANEL) == text
     browser.press("Escape")
-    assert "cells" not in browser.run("location.hash")
+    browser.until("!location.hash.includes('cells')")
 
 
 def test_a_section_has_an_address_and_a_folded_one_opens(browser, page):

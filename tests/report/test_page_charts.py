@@ -216,6 +216,9 @@ def test_the_labels_of_marks_against_cost_do_not_overlap_and_an_outlier_is_named
     assert not any(meets(a, b) for index, a in enumerate(boxes) for b in boxes[:index])
     edge = browser.run("[...document.querySelectorAll('#view-cost .halo')].map(t => t.textContent)")
     assert any("→" in text and "↓" in text for text in edge if text.startswith("l_softmax"))
+    finding = browser.run(FINDING.format("#view-cost"))
+    assert finding.startswith("w_softmax has the best accuracy on digits (9")
+    assert "; hinge has the shortest step (8" in finding
     browser.choose("#explore [data-choice=cost] select", "memory")
     assert "head memory" in browser.run("document.querySelector('#view-cost .sub').textContent")
 

@@ -283,9 +283,9 @@ function linePanel(title, rows, key, width, { values, log, at, points, metric, e
 // --- 3. accuracy against cost
 
 const COSTS = {
-  time: { name: "step time", label: () => `step time / step time of ${baseName()}`, write: (value) => `${value.toFixed(2)}×` },
-  memory: { name: "head memory", label: () => "bytes of FC layer, class weights and loss state", write: sized },
-  peak: { name: "peak memory", label: () => "memory that training added, at its peak", write: sized },
+  time: { name: "step time", least: "the shortest step", label: () => `step time / step time of ${baseName()}`, write: (value) => `${value.toFixed(2)}×` },
+  memory: { name: "head memory", least: "the least head memory", label: () => "bytes of FC layer, class weights and loss state", write: sized },
+  peak: { name: "peak memory", least: "the least peak memory", label: () => "memory that training added, at its peak", write: sized },
 };
 
 function costsAt(point) {
@@ -369,7 +369,7 @@ function againstCost(width) {
   const cheap = [...rows].sort((a, b) => a.cost.value - b.cost.value || sign(metric) * (b.mean - a.mean))[0];
   const price = (row) => (kind === "time" ? (row.loss === 0 ? "" : ` at ${as.write(row.cost.value)} the step time of ${baseName()}`) : ` with ${as.write(row.cost.value)}`);
   return {
-    title: top1 === cheap ? `${data.labels[top1.loss]} has the best ${titled(metric)} on ${point.title} and costs least` : `${data.labels[top1.loss]} has the best ${titled(metric)} on ${point.title} (${valued(metric, top1.mean)})${price(top1)}; ${data.labels[cheap.loss]} costs least (${valued(metric, cheap.mean)})`,
+    title: top1 === cheap ? `${data.labels[top1.loss]} has the best ${titled(metric)} on ${point.title} and ${as.least}` : `${data.labels[top1.loss]} has the best ${titled(metric)} on ${point.title} (${valued(metric, top1.mean)})${price(top1)}; ${data.labels[cheap.loss]} has ${as.least} (${valued(metric, cheap.mean)})`,
     subtitle: `${capital(titled(metric))}${metric.score ? " in percent" : metric.unit ? ` in ${metric.unit}` : ""} against ${as.name}. Better is ${metric.up ? "up" : "down"} and to the left. Bars are 95 % intervals, ${seedsOf(rows)}. Filled: on the Pareto front of the means (dashed).`,
     nodes: [svg],
     note: "A label with an arrow belongs to a mark beyond the axis; losses of equal cost stand side by side. Which mean is best is not a test: see the verdicts.",
