@@ -13,6 +13,8 @@ import pandas as pd
 import pytest
 from conftest import SMALL
 from kit.synthetic import Truth, analysed, common, noise, write_run
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.text import Annotation
 
 from lossbench.analysis.results import analyse
 from lossbench.core.point import Point
@@ -122,16 +124,72 @@ def drawn(results, name):
     return drawings(results)[name].canvas.axes
 
 
-def dots(axes, label, marker="o"):
-    """The x values of the marks of a loss, or of all losses for None."""
-    lines = [line for ax in axes for line in ax.lines if line.get_marker() == marker]
-    mine = [line for line in lines if label is None or line.get_label() == label]
-    return sorted(value for line in mine for value in np.atleast_1d(line.get_xdata()))
+AXES = ("dataset", "backbone", "classes", "width", "lr", "train")
 
 
-def heights(axes, label):
-    """The y values of the error bars of a loss, from left to right."""
-    return [list(made.lines[0].get_ydata()) for ax in axes for made in ax.containers if made.get_label() == label]
+def at(frame, point):
+    """The rows of a frame that have these values; a missing value equals a missing value."""
+    for name, value in point.items():
+        frame = frame[frame[name].isna() if pd.isna(value) else frame[name] == value]
+    return frame
+
+
+def chosen(results):
+    """The points of the first table: for each dataset and backbone, where the records of the baseline are best."""
+    frame = csv(results, "records").query("kind == 'train' and label == 'softmax'")
+    names = [name for name in AXES if name in frame]
+    mean = frame.groupby(names, dropna=False, sort=False)["accuracy"].mean().reset_index()
+    best = [group["accuracy"].idxmax() for _, group in mean.groupby(["dataset", "backbone"], sort=False)]
+    return [mean.loc[index, names].to_dict() for index in best]
+
+
+def shown(ax, label):
+    """What is drawn for a loss."""
+    (line,) = (line for line in ax.lines if line.get_label() == label)
+    return line
+
+
+def segments(ax):
+    """The intervals of an axes."""
+    (found,) = (made for made in ax.collections if isinstance(made, LineCollection))
+    return [np.asarray(ends) for ends in found.get_segments()]
+
+
+def bars(ax):
+    """The widths of stacked bars: by part, one for each row from the top."""
+    found = {}
+    for made in (made for made in ax.collections if isinstance(made, PolyCollection)):
+        corners = [path.vertices for path in made.get_paths()]
+        assert [each[:, 1].min() + 0.34 for each in corners] == pytest.approx(list(ax.get_yticks()))
+        found[made.get_label()] = [np.ptp(each[:, 0]) for each in corners]
+    return found
+
+
+def signed(value):
+    return f"{value:+.2f}".replace("-", "−")
+
+
+SHAPES = {"better": "^", "worse": "v", "equivalent": "o", "undecided": "o"}
+
+
+def assert_forest(ax, stated, write):
+    """Marks, intervals and texts of a panel are these rows, by the names at its axis."""
+    names = [tick.get_text() for tick in ax.get_yticklabels()]
+    assert sorted(names) == sorted(stated)
+    marks = {line.get_ydata()[0]: line for line in ax.lines if line.get_label() in GAIN}
+    texts = {text.get_position()[1]: text.get_text() for text in ax.texts if not isinstance(text, Annotation)}
+    intervals = {ends[0, 1]: list(ends[:, 0]) for ends in segments(ax)}
+    for place, name in enumerate(names):
+        row = stated[name]
+        assert marks[place].get_label() == row["loss"]
+        assert marks[place].get_xdata()[0] == pytest.approx(row["delta"])
+        assert marks[place].get_marker() == SHAPES[row["verdict"]]
+        assert (marks[place].get_markerfacecolor() == "white") == (row["verdict"] == "undecided")
+        assert intervals[place] == pytest.approx([row["low"], row["high"]])
+        star = "*" if row["flags"] == "one seed decides" else ""
+        delta, low, high = (write(row[end]) for end in ("delta", "low", "high"))
+        assert texts[place].lstrip("\u2007") == f"{delta} [{low}, {high}]  {row['verdict']}{star}"
+    assert len(marks) == len(texts) == len(intervals) == len(names)
 
 
 ELSEWHERE = {"pareto", "phases", "ranks", "angles"}  # have a test of their own
@@ -143,66 +201,119 @@ def test_every_kind_of_figure_is_compared(results, ranked):
     assert kinds == HERE | ELSEWHERE
 
 
-def test_differences_and_step_times_are_those_of_the_csv(results):
-    frame = csv(results, "comparisons")
-    for name, metric, scale in (("differences", "accuracy", 1.0), ("step-time", "step_seconds", 0.01)):
-        axes = drawn(results, name)
-        for loss, group in frame[frame["metric"] == metric].groupby("loss"):
-            shift = 0.0 if metric == "accuracy" else 1.0
-            assert dots(axes, loss) == pytest.approx(sorted(shift + scale * group["delta"]))
-            ends = sorted(tuple(line.get_xdata()) for ax in axes for line in ax.lines if
-                          line.get_label() == loss and len(line.get_xdata()) == 2)  # fmt: skip
-            stated = sorted(zip(shift + scale * group["low"], shift + scale * group["high"], strict=True))
-            assert np.array(ends) == pytest.approx(np.array(stated))
+def test_differences_are_those_of_the_csv_where_the_baseline_is_best(results, grid):
+    for found, count in ((results, 1), (grid, 4)):
+        parts, stated, compared = files(found)
+        compared = compared[compared["metric"] == "accuracy"]
+        axes, points = drawn(found, "differences"), chosen(found)
+        assert len(points) == count
+        for ax, point in zip(axes, points, strict=True):
+            mine = {row["loss"]: row for row in at(compared, point).to_dict("records")}
+            assert_forest(ax, mine, signed)
+            (base,) = at(pd.DataFrame(stated["main"]), {**point, "loss": "softmax"}).to_dict("records")
+            (note,) = (text.get_text() for text in ax.texts if isinstance(text, Annotation))
+            assert note == f"softmax {base['value']:.2f} %, n = {base['n']} seeds"
+            name = ax.get_title(loc="left")
+            table = {row["loss"]: row[name] for row in rows(parts, "answer", name)}
+            assert table.pop("softmax") == f"{base['value']:.2f} %"
+            assert {loss: cell.split()[0] for loss, cell in table.items()} == {
+                loss: signed(row["delta"]) for loss, row in mine.items()
+            }
 
 
-def test_seeds_and_their_means_are_those_of_the_csv(results):
-    frame = csv(results, "records").query("kind == 'train'")
-    axes = drawn(results, "seeds-digits")
-    for loss, group in frame.groupby("label"):
-        assert dots(axes, loss) == pytest.approx(sorted(group["accuracy"]))
-    means = frame.groupby(["width", "label"])["accuracy"].mean()
-    assert dots(axes, None, "D") == pytest.approx(sorted(means))
+def test_step_times_are_those_of_the_csv(results):
+    frame = csv(results, "comparisons").query("metric == 'step_seconds'")
+    frame = frame.assign(**{end: 1 + frame[end] / 100 for end in ("delta", "low", "high")})
+    stated = {f"{row['loss']}, M = {row['width']}": row for row in frame.to_dict("records")}
+    assert len(stated) == 9
+    (ax,) = drawn(results, "step-time")
+    assert_forest(ax, stated, "{:.3f}".format)
+
+
+def test_seeds_and_their_means_are_those_of_the_csv(results, grid):
+    for found, count in ((results, 1), (grid, 3)):
+        frame = csv(found, "records").query("kind == 'train'")
+        main = pd.DataFrame(files(found)[1]["main"])
+        axes = drawn(found, "seeds-digits")
+        assert len(axes) == count
+        for ax, point in zip(axes, chosen(found)[:count], strict=True):
+            here = at(frame, point)
+            labels = [tick.get_text() for tick in axes[0].get_yticklabels()]
+            assert set(labels) == set(here["label"])
+            (means,) = (line for line in ax.lines if line.get_marker() == "D")
+            for place, loss in enumerate(labels):
+                values = here[here["label"] == loss]["accuracy"]
+                assert sorted(shown(ax, loss).get_xdata()) == pytest.approx(sorted(values))
+                assert means.get_xdata()[place] == pytest.approx(values.mean())
+                (row,) = at(main, {**point, "loss": loss}).to_dict("records")
+                assert list(segments(ax)[place][:, 0]) == pytest.approx([row["low"], row["high"]])
 
 
 def test_learning_curves_are_means_over_seeds_of_the_records(results):
-    frame = results.trained[results.trained["width"] == 16]
+    frame = at(results.trained, *chosen(results))
     for ax, key, scale in zip(drawn(results, "learning-digits"), ("loss", "correct"), (1, 0.01), strict=True):
         for loss in GAIN:
-            (line,) = (line for line in ax.lines if line.get_label() == loss)
             curves = [[scale * point[key] for point in curve] for curve in frame[frame["label"] == loss]["curve"]]
-            assert list(line.get_ydata()) == pytest.approx(list(np.mean(curves, axis=0)))
+            assert len(curves) == 10
+            assert list(shown(ax, loss).get_xdata()) == [20, 60]
+            assert list(shown(ax, loss).get_ydata()) == pytest.approx(list(np.mean(curves, axis=0)))
 
 
 def test_pairs_are_paired_differences_of_the_csv(results):
-    mean = csv(results, "records").query("kind == 'train'").groupby("label")["accuracy"].mean()
-    ax = drawn(results, "pairs-digits")[0]
+    (point,) = chosen(results)
+    mean = at(csv(results, "records").query("kind == 'train'"), point).groupby("label")["accuracy"].mean()
+    compared = at(csv(results, "comparisons").query("metric == 'accuracy'"), point).set_index("loss")["verdict"]
+    signs = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": ""}
+    (ax,) = drawn(results, "pairs-digits")
     losses = [tick.get_text() for tick in ax.get_yticklabels()]
+    assert losses == [tick.get_text() for tick in ax.get_xticklabels()]
+    assert sorted(losses) == sorted(GAIN)
     table = np.ma.filled(ax.collections[0].get_array(), np.nan).reshape(len(losses), -1)
+    texts = {text.get_position(): text.get_text() for text in ax.texts}
     for i, a in enumerate(losses):
         for j, b in enumerate(losses):
-            assert np.isnan(table[i, j]) if i == j else table[i, j] == pytest.approx(mean[a] - mean[b])
+            number, _, sign = texts[j + 0.5, i + 0.5].partition("\n")
+            if i == j:
+                assert np.isnan(table[i, j])
+                assert number == "·"
+                continue
+            assert table[i, j] == pytest.approx(mean[a] - mean[b])
+            assert number == signed(mean[a] - mean[b])
+            if b == "softmax":  # a planned comparison has the same verdict here
+                assert sign == signs[compared[a]]
+
+
+def followed(main, axis):
+    """The lines along an axis as values of the other axes; of more than four those where the baseline is best."""
+    others = [name for name in AXES if name != axis and name in main]
+    groups = [group for _, group in main[main[axis].notna()].groupby(others, dropna=False, sort=False)]
+    groups = [group[group["loss"] == "softmax"] for group in groups if group[axis].nunique() > 1]
+    if len(groups) > 4:
+        best = {}
+        for group in groups:
+            best.setdefault((group["dataset"].iloc[0], group["backbone"].iloc[0]), []).append(group)
+        groups = [max(each, key=lambda group: group["value"].max()) for each in best.values()]
+    return [group[others].iloc[0].to_dict() for group in groups]
 
 
 def test_accuracy_and_gain_along_every_axis_are_those_of_the_json_and_the_csv(results, grid):
-    for found, axis in ((results, "width"), (grid, "lr"), (grid, "train")):
-        stated = pd.DataFrame(files(found)[1]["main"])
+    for found, axis, count in ((results, "width", 1), (grid, "lr", 4), (grid, "train", 4)):
+        main = pd.DataFrame(files(found)[1]["main"])
         compared = csv(found, "comparisons").query("metric == 'accuracy'")
-        axes = drawn(found, f"axis-{axis}-digits")
-        for column, frame, name in ((0, stated, "value"), (1, compared, "delta")):
-            others = [key for key in ("dataset", "backbone", "classes", "width", "lr", "train") if
-                      key != axis and key in frame]  # fmt: skip
-            panels = [group for _, group in frame[frame[axis].notna()].groupby(others, dropna=False, sort=False)]
-            for loss in frame["loss"].unique():
-                lines = [group[group["loss"] == loss].sort_values(axis) for group in panels]
-                lines = [line for line in lines if len(line) > 1]
-                assert 1 <= len(lines) <= 6
-                shown = heights(axes[column::2], loss)
-                assert np.array(shown) == pytest.approx(np.array([line[name] for line in lines]))
-                bars = [made.lines[2][0].get_segments() for ax in axes[column::2] for made in ax.containers if
-                        made.get_label() == loss]  # fmt: skip
-                ends = np.array([[(low, high) for (_, low), (_, high) in bar] for bar in bars])
-                assert ends == pytest.approx(np.array([line[["low", "high"]] for line in lines]))
+        axes, lines = drawn(found, f"axis-{axis}-digits"), followed(main, axis)
+        assert len(lines) == count
+        for left, right, line in zip(axes[::2], axes[1::2], lines, strict=True):
+            for ax, frame, name in ((left, main, "value"), (right, compared, "delta")):
+                drawn_bars = segments(ax)
+                here = at(frame, line).sort_values(axis)
+                assert {made.get_label() for made in ax.lines} & set(GAIN) == set(here["loss"])
+                assert len(drawn_bars) == len(here)
+                for loss, mine in here.groupby("loss"):
+                    across, up = shown(ax, loss).get_data()
+                    assert (np.diff(across) > 0).all()
+                    assert list(up) == pytest.approx(list(mine[name]))
+                    ends = sorted((bar[0, 0], *bar[:, 1]) for bar in drawn_bars if bar[0, 0] in across)
+                    assert np.array(ends)[:, 1:] == pytest.approx(mine[["low", "high"]].to_numpy(float))
 
 
 def test_minimum_widths_are_a_line_along_the_classes_and_still_points_of_fixed_widths(read_suite):
@@ -210,11 +321,11 @@ def test_minimum_widths_are_a_line_along_the_classes_and_still_points_of_fixed_w
     found = analysed(read_suite(suite), truth)
     main = found.main.set_index(["classes", "width", "loss"])["value"]
     axes = drawn(found, "axis-classes-digits")[::2]
-    shown = {ax.get_title(loc="left"): heights([ax], "w_softmax")[0] for ax in axes}
+    lines = {ax.get_title(loc="left"): list(shown(ax, "w_softmax").get_ydata()) for ax in axes}
     for title, widths in (("M = 3", (3, 3)), ("M = C − 1", (3, 7)), ("M = 16", (16, 16))):
         stated = [main[classes, width, "w_softmax"] for classes, width in zip((4, 8), widths, strict=True)]
-        assert shown.pop(title) == pytest.approx(stated)
-    assert not shown
+        assert lines.pop(title) == pytest.approx(stated)
+    assert not lines
 
 
 def test_the_table_along_the_width_states_the_memory_of_the_fc_layer(results):
@@ -232,43 +343,68 @@ def test_features_are_those_of_the_record(results):
 
 
 def test_memory_is_that_of_the_json(results):
-    main = [row for row in files(results)[1]["main"] if row["n"]]
+    (point,) = chosen(results)
+    main = at(pd.DataFrame(files(results)[1]["main"]), point).set_index("loss")
     ledger, peak = drawn(results, "memory-digits")
     unit, peak_unit = (
         1024.0 ** ["B", "KiB", "MiB", "GiB"].index(ax.get_xlabel().rpartition(" ")[2]) for ax in (ledger, peak)
     )
-    bars = {made.get_label(): [unit * bar.get_width() for bar in made] for made in ledger.containers}
-    for column, cause in (("bytes_fc", "FC layer"), ("bytes_classifier", "class weights")):
-        assert bars[cause] == pytest.approx([row[column] for row in main])
-    for loss in GAIN:
-        shown = [peak_unit * line.get_xdata()[0] for line in peak.lines if line.get_label() == loss]
-        assert shown == pytest.approx([row["bytes_peak"] for row in main if row["loss"] == loss])
+    losses = [tick.get_text() for tick in ledger.get_yticklabels()]
+    assert sorted(losses) == sorted(GAIN)
+    main = main.loc[losses]
+    held = {
+        "backbone without its FC layer": main["bytes_model"] - main["bytes_fc"],
+        "FC layer": main["bytes_fc"],
+        "class weights": main["bytes_classifier"],
+        "loss state": main["bytes_loss"],
+        "optimizer state": main["bytes_optimizer"],
+    }
+    widths = bars(ledger)
+    assert set(widths) == set(held)
+    for cause, stated in held.items():
+        assert [unit * width for width in widths[cause]] == pytest.approx(list(stated))
+    assert [text.get_text() for text in ledger.texts] == [f"{total / unit:.2f}" for total in sum(held.values())]
+    for place, loss in enumerate(losses):
+        ((x, y),) = shown(peak, loss).get_xydata()
+        assert (peak_unit * x, y) == pytest.approx((main["bytes_peak"][loss], place))
 
 
 def test_marks_of_claims_are_the_verdicts_of_the_csv(results):
     (ax,) = drawn(results, "claims")
     words = ("supported", "contradicted", "undecided", "not testable")
-    shown = Counter(line.get_label() for line in ax.lines if line.get_label() in words)
-    assert shown == Counter(csv(results, "claims")["verdict"])
+    marks = Counter(dict.fromkeys(words, 0))
+    for line in (line for line in ax.lines if line.get_label() in words):
+        marks[line.get_label()] += len(set(line.get_xdata()))
+    assert marks == Counter(csv(results, "claims")["verdict"])
+    (row,) = rows(files(results)[0], "claims", "supported")
+    assert {word: int(row[word]) for word in words} == marks
 
 
 def test_the_chance_of_the_front_is_one_number(results):
     parts, stated, compared = files(results)
     (ax,) = drawn(results, "pareto-digits")
-    shown = {text.get_text().split("  (")[0]: text.get_text() for text in ax.get_legend().get_texts()}
+    entries = [re.fullmatch(r"(\d+)  (\w+) \((.+)\)", text.get_text()) for text in ax.get_legend().get_texts()]
+    key = {entry[2]: (entry[1], entry[3]) for entry in entries if entry}
+    numbers = {text.get_text(): text.xy for text in ax.texts}
+    lines = [sorted(map(tuple, line.get_xydata())) for line in ax.lines]
     table = {(row["loss"], row["M"]): row["P(front), time"] for row in rows(parts, "memory", "P(front), time")}
+    main = {row["loss"]: row for row in stated["main"] if row["width"] == 8}
     at_8 = [row for row in stated["front"] if row["width"] == 8]
-    assert len(at_8) == 4
+    assert len(at_8) == len(key) == len(numbers) == 4
     assert len({row["front_time"] for row in at_8}) > 2
     for row in at_8:
-        chance = row["front_time"]
+        loss, chance = row["loss"], row["front_time"]
         words = "< 1 %" if chance < 0.005 else "> 99 %" if chance > 0.995 else f"{100 * chance:.0f} %"
-        assert shown[row["loss"]] == f"{row['loss']}  ({words})"
-        assert table[row["loss"], "8"] == f"{chance:.2f}"
-        ratio = compared.query("metric == 'step_seconds' and width == 8 and loss == @row['loss']")["delta"]
-        dot = next(made for made in ax.containers if made.get_label() == row["loss"]).lines[0]
-        assert dot.get_ydata()[0] == pytest.approx(row["accuracy"])
-        assert dot.get_xdata()[0] == pytest.approx(1 + ratio.iloc[0] / 100 if len(ratio) else 1.0)
+        number, written = key[loss]
+        assert written == words
+        assert table[loss, "8"] == f"{chance:.2f}"
+        times = compared.query("metric == 'step_seconds' and width == 8 and loss == @loss")[["delta", "low", "high"]]
+        ratio, low, high = 1 + times.iloc[0] / 100 if len(times) else (1.0, 1.0, 1.0)
+        dot = ratio, row["accuracy"]
+        assert shown(ax, loss).get_xydata()[0] == pytest.approx(dot)
+        assert numbers[number] == pytest.approx(dot)
+        for ends in ([(low, dot[1]), (high, dot[1])], [(ratio, main[loss][end]) for end in ("low", "high")]):
+            assert any(len(line) == 2 and np.allclose(line, ends, rtol=0, atol=1e-9) for line in lines)
 
 
 def test_the_front_of_time_is_among_the_losses_of_one_timing_cell(results):
@@ -297,13 +433,14 @@ def test_the_phases_of_a_step_are_one_number(results):
     parts, stated, _ = files(results)
     (ax,) = drawn(results, "phases-digits")
     labels = [tick.get_text() for tick in ax.get_yticklabels()]
-    bars = {made.get_label(): [bar.get_width() for bar in made] for made in ax.containers}
+    widths = bars(ax)
     numbers = [text.get_text() for text in ax.texts]
     table = {(row["loss"], row["M"]): row for row in rows(parts, "cost", "median ms")}
     first = {row["loss"]: row for row in stated["phases"] if row["width"] == 8}
+    assert sorted(labels) == sorted(GAIN)
     for place, label in enumerate(labels):
         for phase in ("forward", "backward", "optimizer"):
-            assert bars[phase][place] == pytest.approx(first[label][phase])
+            assert widths[phase][place] == pytest.approx(first[label][phase])
         assert numbers[place] == table[label, "8"]["median ms"] == f"{first[label]['step']:.2f}"
 
 
@@ -332,14 +469,17 @@ def test_ranks_and_their_groups_are_one_number(ranked):
 
 
 def test_the_angles_of_classes_are_one_number(results):
+    (point,) = chosen(results)
+    width = point["width"]
     parts, stated, _ = files(results)
     axes = drawn(results, "angles-digits")
     table = {(row["loss"], row["M"]): row for row in rows(parts, "geometry", "0")}
     for split, ax in enumerate(axes):
         for label in GAIN:
-            (line,) = (line for line in ax.lines if line.get_label() == label)
-            for number, angle in zip(line.get_xdata(), line.get_ydata(), strict=True):
-                assert re.split(" / ", table[label, "16"][str(number)])[split] == f"{angle:.1f}"
+            angles = shown(ax, label).get_xydata()
+            assert len(angles) == 10
+            for number, angle in angles:
+                assert table[label, f"{width}"][f"{number:.0f}"].split(" / ")[split] == f"{angle:.1f}"
     means = {(row["loss"], row["width"]): row["angle_test"] for row in stated["main"]}
-    line = next(line for line in axes[1].lines if line.get_label() == "center")
-    assert np.mean(line.get_ydata()) == pytest.approx(means["center", 16])
+    for label in GAIN:
+        assert np.mean(shown(axes[1], label).get_ydata()) == pytest.approx(means[label, width])
