@@ -92,6 +92,58 @@ def test_results_equal_those_of_the_local_engine_to_the_bit(tmp_path, on_ray):
     assert len(events) == 18 and not again.unfinished  # nothing was left to do
 
 
+RETRIEVED = """
+[[experiment]]
+name = "unseen"
+task = "retrieval"
+dataset = { name = "glyphs", classes = 60, per_class = 4, unseen = 30, test_per_class = 4 }
+backbone = { name = "cnn", channels = 4, depths = [1] }
+widths = [8]
+losses = ["softmax", "w_softmax"]
+seeds = 2
+schedule = { steps = 6, batch = 16 }
+metrics = ["recall@1", "map@r", "norms"]
+"""
+NORMS = '''"""The norm of each test feature, times a factor."""
+UNIT, BETTER, TASKS = "", "higher", ("classification", "retrieval")
+
+
+def measure(test):
+    print("measured by", __file__)
+    return FACTOR * test.features[: len(test.correct)].norm(dim=1)
+'''
+
+
+def write_metric(folder: Path, factor: float) -> None:
+    (folder / "metrics").mkdir(exist_ok=True)
+    (folder / "metrics" / "norms.py").write_text(NORMS.replace("FACTOR", str(factor)))
+
+
+def test_retrieval_and_metrics_of_users_are_those_of_the_local_engine(tmp_path, on_ray):
+    """Their code travels to the nodes; values per example and what cells keep travel back."""
+    write_metric(tmp_path, 2.0)
+    suite = write_suite(tmp_path, SMALL + 'metrics = ["nll", "norms"]\nkeep = ["features"]\n' + RETRIEVED)
+    done = on_ray(suite)
+    assert not done.unfinished and len(done.statuses) == 8 and on_ray.said == []
+    assert results(done.folder) == locally(suite)
+    here, there = Store(tmp_path / "local"), Store(done.folder)
+    for key, record in records(done.folder).items():
+        for metric in ("nll", "norms") if record["cell"]["task"] == "classification" else ("map@r", "norms"):
+            values = there.examples(key, metric)
+            assert len(values) == record["total"] and (values == here.examples(key, metric)).all()
+            assert values.mean() == pytest.approx(record["metrics"][metric], rel=1e-6)
+        assert there.log(key).read_text() == f"measured by {tmp_path / 'metrics' / 'norms.py'}\n"
+        for name, checksum in record["kept"].items():
+            assert there.kept(key, name, checksum) == here.kept(key, name, checksum)
+    # Another version of the file: cells that kept their features are measured again, the others trained again.
+    write_metric(tmp_path, 3.0)
+    events = []
+    again = on_ray(suite, on_event=events.append)
+    assert not again.unfinished
+    assert {event.cell.experiment for event in events if event.kind == "ended"} == {"unseen"}
+    assert results(again.folder) == locally(suite)
+
+
 def test_a_node_that_dies_costs_nothing_but_time(tmp_path, cluster, on_ray):
     write_loss(tmp_path, "mine", SLOWLY)
     text = LONG.replace('["softmax", "w_softmax", "mine"]', '[{ name = "mine", level = [1.0, 2.0, 3.0] }]')
