@@ -185,9 +185,8 @@ def heading(canvas: Canvas, text: str) -> None:
 
 def wrapped(title: str) -> list[str]:
     """The lines of a title over the width of a figure."""
-    return textwrap.wrap(
-        " ".join(_shortened(word, MOST_LETTERS) for word in plain.line(title).split()), int(WIDTH * 11)
-    )
+    words = " ".join(_shortened(word, MOST_LETTERS) for word in plain.line(title).split())
+    return textwrap.wrap(words, int(10 * WIDTH))
 
 
 def panels(canvas: Canvas, count: int, columns: int, **shared: Any) -> list[Axes]:
