@@ -3,7 +3,8 @@
     python tests/benchmarks/truth.py [--draws 2000] [--seed 0]
 
 A study has a baseline and seven losses. Verdicts, flags and intervals come from the functions behind the tables and
-claims of a report. Every rate stands beside the rate to hold; a share of N draws is uncertain by 2·√(p(1 − p)/N).
+claims of a report. Every rate is beside the one to hold; past it by more than two standard errors of the simulation,
+it is marked as not held.
 """
 
 from __future__ import annotations
@@ -242,8 +243,9 @@ def rows(draws: int, rng: Random) -> Iterator[Row]:
         yield Row(name, "of the wrong ones, flagged", [one.flagged for one in found], least=0.95)
         yield Row(name, "any wrong one that is not flagged", [one.unflagged for one in found], most=0.05)
     alone = at_each(crashing, losses=1)
-    yield Row("the same, one loss alone", "*better* or *worse*", [one.wrong for one in alone])
-    yield Row("the same, one loss alone", "the same, not flagged", [one.unflagged for one in alone])
+    name = "the same with one loss instead of seven"
+    yield Row(name, "*better* or *worse*", [one.wrong for one in alone])
+    yield Row(name, "*better* or *worse*, not flagged", [one.unflagged for one in alone])
     found = at_each(itself, losses=1, margin=0.5)
     yield Row("one loss under two names, margin 0.5", "*better* or *worse*", [one.wrong for one in found], most=0.05)
     found = at_each(shifted(2.0), margin=2 * math.sqrt(2))
@@ -288,7 +290,7 @@ def main() -> None:
     print("|---|---|" + "---:|" * len(SEEDS) + "---|")
     for row in rows(chosen.draws, rng):
         print(written(row, chosen.draws), flush=True)
-    print("\n| | | share | to hold |\n|---|---|---:|---|")
+    print("\n| plans and step times | measured | | to hold |\n|---|---|---:|---|")
     for row in further(chosen.draws, rng):
         print(written(row, chosen.draws), flush=True)
 
