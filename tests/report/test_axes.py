@@ -9,6 +9,7 @@ from kit.synthetic import Truth, analysed, common, write_run
 from lossbench.analysis.compare import compare
 from lossbench.analysis.series import distinct, followed
 from lossbench.core.point import Point, varied
+from lossbench.report import figures
 from lossbench.report.blocks import Table
 from lossbench.report.figures.axes import MOST_PANELS, along_axis
 from lossbench.report.output.drill import Drill
@@ -89,6 +90,20 @@ def test_of_many_lines_along_an_axis_that_of_the_best_baseline_is_drawn_for_each
         mine = results.main.query("loss == 'softmax'")
         mine = mine[[dataset in point["dataset"] and backbone in point["backbone"] for point in mine["point"]]]
         assert max(drawn.get_ydata()) == pytest.approx(mine["value"].max())
+
+
+def test_every_figure_is_drawn_although_datasets_have_different_axes(results):
+    found = [drawing for slug in {**figures.WHOLE, **figures.EACH} for drawing in figures.of_section(results, slug)]
+    kinds = {drawing.name.partition("-")[0] for drawing in found}
+    assert kinds >= {"differences", "axis", "angles", "seeds", "memory", "phases"}
+    points = [column.point for column in results.answer.columns]
+    assert {"train" in point for point in points} == {True, False}
+    (dots,) = (drawing for drawing in found if drawing.name == "seeds-grid")
+    for ax, point in zip(dots.canvas.axes, points, strict=False):
+        (drawn,) = (line for line in ax.lines if line.get_label() == "center")
+        assert sorted(drawn.get_xdata()) == pytest.approx(
+            sorted(results.measured.at("accuracy", point, "center").values())
+        )
 
 
 def test_points_name_what_distinguishes_them():

@@ -215,21 +215,31 @@ def _number(ax: Axes, rows: Sequence[Mapping[str, Any]], plane: Plane) -> None:
     span = np.array(AXES_SIZE)
     dots = [_held(row, plane) for row in rows]
     homes = [span * ((x - left) / (right - left), (y - low) / (high - low)) for x, y in dots]
-    taken = list(homes)
+    taken, edge = list(homes), list[NDArray[np.float64]]()
     line = {"arrowstyle": "-", "color": LINE, "lw": 0.6, "shrinkA": 0, "shrinkB": 3}
     common: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 7.5, "color": INK, "zorder": 6}
     common["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.7}
     for number, (row, dot, home) in enumerate(zip(rows, dots, homes, strict=True), 1):
         if _beyond(row, plane):
-            side = 1 if home[0] < span[0] / 2 else -1
-            ax.annotate(f"{number} ({row['value']:.1f}, {row['ratio']:.2f}×)", dot, xytext=(8 * side, 0),
-                        ha="left" if side > 0 else "right", in_layout=False, **common)  # fmt: skip
+            inwards = np.array([0.0, 11.0 if home[1] < span[1] / 2 else -11.0])  # above or below the arrow
+            tries = [home + times * inwards for times in (1, 2, 3, 4)]
+            place = next((one for one in tries if all(_apart(one, other) for other in edge)), tries[0])
+            edge.append(place)
+            side = min(max(home[0] / span[0], 0.15), 0.85)  # the text stays inside the axes
+            ax.annotate(f"{number} ({row['value']:.1f}, {row['ratio']:.2f}×)", dot, xytext=tuple(place - home),
+                        ha="left" if side == 0.15 else "right" if side == 0.85 else "center", in_layout=False,
+                        **common)  # fmt: skip
             continue
         place = next((home + way for way in AROUND if _free(home + way, taken, span)), home + AROUND[0])
         taken.append(place)
         far = float(np.hypot(*(place - home))) > NEAR
         ax.annotate(str(number), dot, xytext=tuple(place - home), ha="center", arrowprops=line if far else None,
                     in_layout=False, **common)  # fmt: skip
+
+
+def _apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    """Whether two texts at the edge of the axes do not overlap."""
+    return bool(abs(one[0] - other[0]) > 90 or abs(one[1] - other[1]) > 10)
 
 
 def _free(place: NDArray[np.float64], taken: Sequence[NDArray[np.float64]], span: NDArray[np.float64]) -> bool:

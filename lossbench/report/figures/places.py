@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lossbench.analysis import series
+from lossbench.analysis.ranks import identity
 from lossbench.analysis.results import Results
 from lossbench.core.labels import distinct
 from lossbench.core.point import Point, varied
@@ -42,10 +43,10 @@ def _numbers(results: Results, point: Point, without: Collection[str]) -> list[s
 
 
 def _labels(results: Results, point: Point) -> dict[str, str]:
-    """The dataset, and the backbone where there are several."""
-    found = {}
-    for axis in (axis for axis in series.LABELS if axis in point):
-        values = list(dict.fromkeys([*(other[axis] for other in results.points), point[axis]]))
-        if axis == "dataset" or len(values) > 1:
-            found[axis] = distinct(values)[point[axis]]
+    """The dataset by its name, and the backbone where the experiment has several."""
+    found = {"dataset": identity(point["dataset"]).rpartition("/")[2]} if "dataset" in point else {}
+    mine = (other["backbone"] for other in results.points if other["experiment"] == point["experiment"])
+    backbones = distinct(list(dict.fromkeys(mine)))
+    if len(backbones) > 1 and point.get("backbone") in backbones:
+        found["backbone"] = backbones[point["backbone"]]
     return found

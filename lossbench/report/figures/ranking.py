@@ -128,7 +128,7 @@ def pairwise_heatmap(results: Results, experiment: str, at: Mapping[str, Any] = 
     size = len(drawn)
     written = list(style.shown(drawn, 30).values())
     numbered = size > MOST_NAMED  # names do not fit above the columns
-    names = 0.075 * max(map(len, written)) + (0.35 if numbered else 0.1)  # inches, roughly
+    names = 0.078 * max(map(len, written)) + (0.35 if numbered else 0.1)  # inches, roughly
     cell = min(0.46, (WIDTH - names - 0.3) / size)
     points = max(pairs["points"], key=len)
     decided = int(pairs["verdict"].isin(DECIDED).sum())
@@ -148,7 +148,6 @@ def pairwise_heatmap(results: Results, experiment: str, at: Mapping[str, Any] = 
         sides = [f"{name}  {number}" for number, name in enumerate(written, 1)] if numbered else written
         ax.set_yticks(np.arange(size) + 0.5, sides)
         ax.set_ylim(size, 0)
-        ax.set_aspect("equal")
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
         ax.set_xlabel(", ".join(part for part in (f"{headline.title}, row minus column", headline.unit) if part))

@@ -27,7 +27,7 @@ from matplotlib.patches import FancyBboxPatch
 from numpy.typing import NDArray
 
 from lossbench.core import plain
-from lossbench.core.labels import distinct
+from lossbench.core.labels import axis_value, distinct, parse_label
 from lossbench.core.metric import Metric
 from lossbench.report import palette
 from lossbench.report.blocks import Figure
@@ -145,15 +145,48 @@ class Drawing:
 
 
 def shown(labels: Sequence[str], most: int = MOST_LETTERS) -> dict[str, str]:
-    """How labels are written in a figure: on one line and distinct.
+    """How labels are written in a figure: on one line, distinct, and at most so long.
 
-    If some are too long, options that do not distinguish them are left out; what is still too long is shortened in the
-    middle.
+    What is too long loses the options that do not distinguish it, then the names of its options, then the ends of their
+    values; what is still too long, or not distinct, is shortened in the middle and numbered.
     """
-    brief = distinct(list(dict.fromkeys(labels))) if any(len(label) > most for label in labels) else {}
+    every = list(dict.fromkeys(labels))
+    found = {label: label for label in every}
+    if max(map(len, map(plain.line, every))) > most:
+        found = brief = distinct(every)
+        for letters in (math.inf, 12, 8, 5, 3):
+            long = {_name(name) for name in found.values() if len(plain.line(name)) > most}
+            shorter = {label: _values(name, letters) if _name(name) in long else found[label] for label, name in
+                       brief.items()}  # fmt: skip
+            if not long or len(set(shorter.values())) < len(every):
+                break
+            found = shorter
+    return _numbered(found, most)
+
+
+def _name(label: str) -> str:
+    return label.partition("[")[0]
+
+
+def _values(label: str, letters: float) -> str:
+    """A label with the values of its options alone, each of at most so many letters: `w_softmax[0.5,exact]`."""
+    try:
+        name, options = parse_label(label)
+    except ValueError:  # what `distinct` leaves of a label
+        return label
+    values = [_cut(axis_value(value), letters) for value in options.values()]
+    return f"{name}[{','.join(values)}]" if values else name
+
+
+def _cut(value: Any, letters: float) -> str:
+    text = str(value)
+    return text if len(text) <= letters else f"{text[: int(letters) - 1]}…"
+
+
+def _numbered(names: Mapping[str, str], most: int) -> dict[str, str]:
+    """Names of at most so many letters; equal ones are numbered."""
     found: dict[str, str] = {}
-    for label in dict.fromkeys(labels):
-        written = brief.get(label, label)
+    for label, written in names.items():
         name, again = _shortened(written, most), 1
         while name in found.values():
             again += 1
