@@ -50,7 +50,7 @@ TAKEN = (
     *("key", "status", "error", "cause", "experiment", "task", "dataset", "backbone", "width", "classes", "loss"),
     *("label", "seed", "kind", "trial", "correct", "total", "fingerprint", "flags", "options", "curve", "angles"),
     *("features", "rounds", "timing", "environment", "verification", "counts", "point", "n", "failures", "value"),
-    *("low", "high", "seed_se", "test_se", "ties", "minimum"),
+    *("low", "high", "median", "worst", "seed_se", "test_se", "minimum"),
 )
 
 

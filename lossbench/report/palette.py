@@ -38,7 +38,7 @@ COLOURS = (
     ("#243024", "#6DF2BE"),
     ("#847884", "#FAAFD7"),
 )
-MARKERS = "osD^vPXphd"  # as matplotlib calls them
+MARKERS = "osD^vPXphd*<>"  # as matplotlib calls them
 DASHES = ((), (5, 1.5), (1.2, 1.2), (5, 1.5, 1.2, 1.5))  # lengths of strokes and gaps in line widths; (): solid
 
 
@@ -57,8 +57,8 @@ def looks(labels: Sequence[str]) -> dict[str, Look]:
     for index, label in enumerate(labels):
         again, place = divmod(index, len(COLOURS))
         light, dark = (_mixed(colour, 0.8**again) for colour in COLOURS[place])
-        dash = DASHES[(max(index - 1, 0) // 10) % len(DASHES)]
-        found[label] = Look(light, dark, MARKERS[(index + 3 * (max(index - 1, 0) // 10)) % len(MARKERS)], dash)
+        dash = DASHES[(max(index - 1, 0) // 10 + again) % len(DASHES)]
+        found[label] = Look(light, dark, MARKERS[(index + again) % len(MARKERS)], dash)
     return found
 
 

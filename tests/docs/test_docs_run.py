@@ -39,7 +39,7 @@ ADDED = {
     "pip install ./acme": "--quiet --no-deps --no-build-isolation --target site",  # offline, into a folder
 }
 EXIT_CODES = {"lossbench data verify mnist": 1}  # nothing was downloaded, so it is missing
-QUICK = "  claim                                                                 verdict"
+QUICK = "Classification on digits (10 seeds"
 TYPO = "lossbench: mine.toml: experiment.digits.losses[1].alhpa"
 NOT_PRINTED = (QUICK, TYPO, "acme/")  # starts of text blocks that are tested by themselves, or drawings
 PIECES = ("[profile.smoke]", "[[experiment.published]]", "[[claim]]", "[[experiment]]", "[tune]")  # of a suite
@@ -155,10 +155,9 @@ def test_every_command_is_run_or_has_a_reason_not_to_be():
 
 
 def test_the_verdicts_of_the_first_run_are_those_of_the_committed_report():
-    summary = (ROOT / "reports/quick/summary.md").read_text().replace("\\", "")
-    rows = [" ".join(line.replace("|", " ").split()) for line in summary.splitlines()]
-    for line in block_that_starts_with(QUICK, README).text.splitlines():
-        assert _among(" ".join(line.split()), rows), line
+    """The terminal wraps lines, and the report has leads in bold."""
+    summary = " ".join((ROOT / "reports/quick/summary.md").read_text().replace("*", "").split())
+    assert " ".join(block_that_starts_with(QUICK, README).text.split()) in summary
 
 
 def test_the_misspelt_option_is_refused_with_the_sentence_shown(tmp_path, lossbench):
@@ -166,7 +165,7 @@ def test_the_misspelt_option_is_refused_with_the_sentence_shown(tmp_path, lossbe
     suite, count = re.subn(
         r"^losses = .*$",
         'losses = ["softmax", { name = "w_softmax", alhpa = 1.0 }]',
-        named("mine.toml"),
+        named("mine.toml").partition("[[claim]]")[0],
         flags=re.MULTILINE,
     )
     assert count == 1

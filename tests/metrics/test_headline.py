@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from conftest import SMALL
@@ -15,7 +17,7 @@ from lossbench.core.errors import SuiteError
 from lossbench.core.model import Record
 from lossbench.plan.cells import plan
 from lossbench.report.sections.accuracy import comparisons
-from lossbench.report.sections.overview import findings
+from lossbench.report.sections.answer import answer
 from lossbench.store.records import Store, load_records
 from lossbench.suite.settings import scored, tuned_experiments
 
@@ -39,15 +41,11 @@ def results(read_suite):
 def test_verdicts_and_the_margin_are_those_of_the_headline(results):
     frame = results.comparisons[results.comparisons["metric"] == "angle"].set_index("loss")
     values = {loss: list(results.measured.at("angle", results.points[0], loss).values()) for loss in ANGLES}
-    assert (
-        frame.loc["w_softmax", "verdict"] == "different" and frame.loc["w_softmax", "wins"] == 10
-    )  # seeds it is lower
+    assert (frame.loc["w_softmax", "verdict"], frame.loc["w_softmax", "wins"]) == ("better", 10)  # seeds it is lower
     assert frame.loc["arcface", "verdict"] == "equivalent"
-    assert frame.loc["arcface", "tost_p"] == stats.tost(values["arcface"], values["softmax"], 2.0)
-    rope = stats.rope(values["arcface"], values["softmax"], 2.0)
-    assert frame.loc["arcface", "p_equivalent"] == pytest.approx(rope.equivalent)
-    others = results.comparisons[results.comparisons["metric"] != "angle"]
-    assert others["wins"].isna().all() and others["tost_p"].isna().all()
+    assert frame.loc["w_softmax", "worst"] == pytest.approx(
+        max(mine - base for mine, base in zip(values["w_softmax"], values["softmax"], strict=True))
+    )
 
 
 def test_the_main_table_and_the_front_are_those_of_the_headline(results):
@@ -57,17 +55,16 @@ def test_the_main_table_and_the_front_are_those_of_the_headline(results):
         mean, low, high = stats.mean_interval(values)
         assert (row["value"], row["low"], row["high"]) == pytest.approx((mean, low, high))
         assert row["accuracy"] == pytest.approx(90 - (loss == "w_softmax"), abs=0.01) and np.isnan(row["test_se"])
-    assert main["ties"]["softmax"] == main["ties"]["arcface"] != main["ties"]["w_softmax"]
+        assert (row["median"], row["worst"]) == pytest.approx((np.median(values), max(values)))  # lower is better
     front = results.front.set_index("loss")["front_memory"]
     assert front["w_softmax"] == pytest.approx(1) and front["softmax"] == pytest.approx(0)  # equal memory, lower angle
 
 
 def test_the_report_names_it_with_its_unit_and_its_direction(results):
     (table,) = comparisons(results).blocks
-    assert {"angle, degrees", "Δ degrees [95 % interval]"} <= set(table.columns)
-    texts = [block.text for block in findings(results).blocks]
-    assert texts[0].startswith("Of 2 comparisons of angle with softmax")
-    assert texts[1].startswith("The largest improvement: w_softmax")
+    assert {"angle, degrees", "Δ degrees [interval]"} <= set(table.columns)
+    first = answer(results).blocks[0]
+    assert re.match(r"w_softmax \(−\d+\.\d\d degrees\) is better than softmax; arcface is equivalent", first.text)
 
 
 def test_ranks_give_the_first_place_to_the_best(read_suite):
@@ -141,9 +138,11 @@ def test_the_noise_of_the_test_set_is_that_of_its_values_per_example(tmp_path, r
         record = Record(cell, "done", correct=200, total=200, metrics={"nll": values.mean()}, measured={})
         store.write(record, np.ones(200, bool), examples={"nll": values})
     found = analyse([store.root])
-    assert found.comparisons.set_index("metric").loc["nll", "verdict"].startswith("different")
-    (noise,) = [warning for warning in found.warnings if warning.guard == "test-set noise"]
-    assert "-0.0150 nats are within the noise of 200 test examples" in noise.text
+    row = found.comparisons.set_index("metric").loc["nll"]
+    assert row["delta"] == pytest.approx(-0.015, abs=1e-3)
+    assert abs(row["delta"]) > 20 * row["seed_se"]  # seeds alone would decide
+    assert row["test_se"] == pytest.approx(odd.std(ddof=1) / np.sqrt(200), rel=0.01)
+    assert row["verdict"] == "undecided"
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def column(name: str, dataset: str, **verdicts: str) -> Column:
         loss: {"low": 0.0, "verdict": word, "flags": "one seed decides" if star else ""}
         for loss, (word, star, _) in words.items()
     }
-    return Column(Point({"dataset": dataset}), "classification", name, False, {}, rows, 0)
+    return Column(Point({"dataset": dataset}), "classification", name, name, False, {}, rows, 0)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_step_times_are_ratios_with_their_verdicts(results, drawings):
         assert mark.get_marker() == marks.MARKS[row["verdict"]].marker
     assert rows[-1]["verdict"] == "worse"  # slower
     assert ax.get_xscale() == "log"
-    assert "n = 4 processes" in [text.get_text() for text in ax.texts]
+    assert "n = 5 processes" in [text.get_text() for text in ax.texts]
 
 
 def test_every_seed_is_a_dot(results, drawings):

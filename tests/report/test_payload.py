@@ -88,11 +88,6 @@ def test_the_verdicts_say_better_and_worse_in_the_direction_of_the_metric(data):
     assert times[LOSSES.index("hinge")] == "better"
 
 
-@pytest.mark.parametrize("word", VERDICTS)
-def test_a_verdict_of_the_analysis_is_taken_as_it_is(word, results):
-    assert module._verdict({"verdict": word, "delta": -1.0}, results.headline) == word
-
-
 def test_flags_levels_and_ranges_of_seeds_are_carried_where_the_analysis_has_them(results):
     frame = results.comparisons.assign(flags="at chance; one seed decides", level=0.99, median=0.25, seeds_needed=12)
     frame = frame.assign(seeds_needed_high=40)

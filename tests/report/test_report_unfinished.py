@@ -155,7 +155,7 @@ def test_an_older_timing_record_gives_ratios_without_intervals(folder):
     assert np.isnan([row["low"], row["high"], row["p"]]).all() and row["verdict"] == "undecided"
     (table,) = [block for block in cost(results).blocks if isinstance(block, Table) and "processes" in block.columns]
     shown = dict(zip(table.columns, table.rows[1], strict=True))
-    assert shown["step time / softmax [95 %]"] == f"{ratio:.3f}"
+    assert shown["step time / softmax [interval]"] == f"{ratio:.3f}"
     assert (shown["rounds"], shown["processes"]) == ("5", "1")
     assert step_time_forest(results) is None  # it shows intervals
     front = series.front(results, "digits").set_index("loss")
@@ -171,7 +171,7 @@ def test_a_claim_on_older_timing_records_is_undecided(read_suite, tmp_path):
     rewrite(folder, older, kind="timing")
     claims = analyse([folder]).claims
     assert list(claims["verdict"]) == ["undecided"] * 2
-    assert set(claims["evidence"]) == {"only 1 process with paired rounds"}
+    assert set(claims["evidence"]) == {"n = 1: at least 3 are needed"}
     assert claims["seeds_needed"].isna().all()
 
 

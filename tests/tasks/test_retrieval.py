@@ -81,7 +81,7 @@ def test_the_report_has_every_metric_with_its_difference_and_the_claim(ran):
     assert results.claims["metric"].tolist() == ["map@r", "recall@20"] and results.claims["n"].tolist() == [1, 1]
     frame = load_records(folder / "run")
     assert (frame["recall@20"] >= frame["recall@10"])[frame["kind"] == "train"].all()
-    text = (folder / "reports/summary.md").read_text()
+    text = (folder / "reports/appendix.md").read_text()
     assert (
         "## Recall@1" in text
         and "## Retrieval" in text

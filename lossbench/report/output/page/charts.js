@@ -103,7 +103,7 @@ function differences(width) {
     subtitle: `${capital(titled(metric))} minus that of ${baseName()}${metric.unit ? `, in ${metric.unit}` : ""}. Dots with ${intervalsOf(all)}, paired by ${metric.rounds ? "round" : "seed"}; sorted by effect. ${metric.up ? "Right" : "Left"} of zero is better.${band}`,
     nodes: [grid],
     legend: ["better", "equivalent", "undecided", "worse", "not testable"].filter((word) => all.some((row) => row.verdict === word)),
-    note: "Each panel has its own scale. An arrow marks what lies beyond it; the value is at the right.",
+    note: "* one seed decides. Each panel has its own scale. An arrow marks what lies beyond it; the value is at the right.",
   };
 }
 
@@ -124,7 +124,7 @@ function differencePanel({ point, rows }, metric, margin, width, labelRoom) {
     const worst = VERDICT[row.verdict].tone;
     const written = [
       draw("tspan", {}, signed(row.delta, metric.digits)),
-      draw("tspan", { class: `tone-${worst}`, dx: 6 }, `${row.verdict}${row.flags ? " ⚑" : ""}`),
+      draw("tspan", { class: `tone-${worst}`, dx: 6 }, `${row.verdict}${row.flags.includes("one seed decides") ? "*" : ""}`),
     ];
     const parts = [draw("rect", { x: 0, y: top + index * height, width, height, class: "hit" })];
     if (known(row.low)) parts.push(line(x(kept(row.low)), y, x(kept(row.high)), y, "interval"));
