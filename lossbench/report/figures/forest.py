@@ -168,7 +168,7 @@ def _known(row: Mapping[str, Any]) -> bool:
 
 
 def _difference(row: Mapping[str, Any], digits: int, *, interval: bool) -> str:
-    delta, low, high = (style.signed(row[name], digits) for name in ("delta", "low", "high"))
+    delta, low, high = (words.signed(row[name], digits) for name in ("delta", "low", "high"))
     return f"{delta} [{low}, {high}]" if interval and _known(row) else delta
 
 

@@ -19,7 +19,7 @@ from lossbench.report import words
 from lossbench.report.figures import style
 from lossbench.report.figures.marks import DECIDED, MARKS
 from lossbench.report.figures.places import named
-from lossbench.report.figures.style import INK, LINE, SOFT, WIDTH, Drawing, Look, counted, heading, looks, signed
+from lossbench.report.figures.style import INK, LINE, SOFT, WIDTH, Drawing, Look, counted, heading, looks
 
 # Orange for less, blue for more: distinguishable with every kind of colour vision.
 DIVERGING = LinearSegmentedColormap.from_list("difference", ["#B35806", "#F1A340", "#F7F7F7", "#67A9CF", "#2166AC"])
@@ -178,7 +178,7 @@ def _write(
                 ax.text(j + 0.5, i + 0.5, "·" if i == j else "–", color=LINE, **common)
                 continue
             delta, verdict = table[a, b]
-            number = signed(delta, 0 if abs(delta) >= 99.5 else 1 if abs(delta) >= 9.95 or len(drawn) > 8 else 2)
+            number = words.signed(delta, 0 if abs(delta) >= 99.5 else 1 if abs(delta) >= 9.95 or len(drawn) > 8 else 2)
             sign = MARKS[verdict].sign
             strong = verdict in DECIDED
             ink = "white" if strong and abs(delta) > 0.62 * most else INK if strong else SOFT

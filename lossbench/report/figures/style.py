@@ -331,11 +331,6 @@ def percent(ax: Axes, metric: Metric) -> None:
         ax.set_ylim(max(low, 0.0), min(high, 100.5))
 
 
-def signed(value: float, digits: int = 2) -> str:
-    """A number with its sign, a minus as wide as the plus."""
-    return f"{value:+.{digits}f}".replace("-", "−")
-
-
 def chosen(labels: Sequence[str], worth: Mapping[str, float]) -> tuple[list[str], str]:
     """At most `MOST_LINES` losses in their order (the baseline and the best others), and a remark on those left out."""
     if len(labels) <= MOST_LINES:
