@@ -83,6 +83,11 @@ class RunData:
         return frame[(frame["kind"] == "train") & (frame["status"] == "done")]
 
     @cached_property
+    def trained_at(self) -> dict[Point, pd.DataFrame]:
+        """They by point, in the order of the plan."""
+        return dict(points(self.trained))
+
+    @cached_property
     def measured(self) -> Measured:
         found = Measured(self.trained, self.metrics).add(self.to_target.values, self.to_target.grain)
         return found.add({"step_seconds": self._step_times}, {})
@@ -156,7 +161,7 @@ class RunData:
     @cached_property
     def points(self) -> list[Point]:
         """The points that have finished accuracy cells, in the order of the plan."""
-        return [point for point, _ in points(self.trained)]
+        return list(self.trained_at)
 
     @cached_property
     def axes(self) -> list[str]:
