@@ -8,7 +8,7 @@ from dataclasses import replace
 from lossbench.analysis.results import Results
 from lossbench.report import figures
 from lossbench.report.blocks import Section
-from lossbench.report.figures.parallel import render
+from lossbench.report.parallel import render
 from lossbench.report.sections.accuracy import accuracy, across_datasets, comparisons, tuning
 from lossbench.report.sections.answer import answer
 from lossbench.report.sections.claims import claim_cases, claims, published
