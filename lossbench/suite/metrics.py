@@ -19,8 +19,8 @@ MOST = {"points": 100, "degrees": 180}  # the largest margin, by the metric's un
 
 def read_headline(file: SuiteFile, names: Names, *, margin_known: bool) -> MetricFile:
     """The headline of a suite; it has values, and the suite's margin is one for it."""
-    tasks = {raw.get("task", file.defaults.get("task")) for raw in file.experiment}
-    headline = METRICS["recall@1" if tasks == {"retrieval"} else "accuracy"]
+    retrievals = [raw.get("task", file.defaults.get("task")) == "retrieval" for raw in file.experiment]
+    headline = METRICS["recall@1" if all(retrievals) else "accuracy"]
     if file.headline is not None:
         headline = names.metric(file.headline, ["headline"])
     if not headline.column:

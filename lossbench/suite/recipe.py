@@ -27,7 +27,11 @@ def problems(schedule: Schedule, *, classes: Iterable[int], warm: int) -> Iterat
     if schedule.timm is not None:
         yield [], f"unknown key 'timm'; {nearest('timm', set(Schedule.model_fields) - {'timm'})}"
     if (schedule.epochs is None) == (schedule.steps == 0):
-        yield (["epochs"], "give 'steps' or 'epochs', not both") if schedule.steps else ([], "needs the key 'steps'")
+        yield (
+            (["epochs"], "give 'steps' or 'epochs', not both")
+            if schedule.steps
+            else ([], "needs the key 'steps' or 'epochs'")
+        )
     yield from _optimizer(schedule)
     decay = schedule.decay
     if isinstance(decay, Milestones) and any(after <= before for before, after in pairwise(decay.at)):
