@@ -56,6 +56,10 @@ def measuring(experiment: Experiment, headline: MetricFile, claims: Sequence[Cla
     """The experiment with every metric that the suite asks it for: its own list, the headline, its claims."""
     path = ["experiment", experiment.name]
     check_metric(headline, experiment, ["headline"], names)
+    for spec in experiment.metrics:
+        metric = names.metric(spec.label, path)
+        if metric.source == "test":  # others are no part of a record, and may be listed anywhere
+            check_metric(metric, experiment, [*path, "metrics"], names)
     mine = [claim for claim in claims if claim.experiment in (experiment.name, experiment.name + SUFFIX)]
     named = [spec.label for spec in experiment.metrics]
     named += [headline.name, *(name for claim in mine for name in (claim.metric, claim.than_metric) if name)]

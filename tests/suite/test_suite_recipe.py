@@ -55,7 +55,22 @@ WRONG = {
         ["schedule.momentum", "in one place"],
     ),
     "an unknown decay": ('steps = 6, decay = "cosin"', ["schedule.decay", "'cosin'", "did you mean 'cosine'?"]),
-    "a decay without its steps": ("steps = 6, decay = { factor = 0.1 }", ["schedule.decay", "needs the key 'every'"]),
+    "a decay without its steps": (
+        "steps = 6, decay = { factor = 0.1 }",
+        ["schedule.decay", "needs one of the keys 'every', 'at' and 'shape'"],
+    ),
+    "one value for a pair": ('steps = 6, optimizer = "adamw[betas=0.9]"', ["optimizer", "must be a list of 2 values"]),
+    "three values for a pair": (
+        "steps = 6, optimizer = { name = 'adamw', betas = [0.9, 0.9, 0.9] }",
+        [
+            "schedule.optimizer",
+            "'betas' of optimizer 'adamw' must be a list of 2 values such as [0.9, 0.999], got [0.9,",
+        ],
+    ),
+    "a list for one value": (
+        "steps = 6, optimizer = { name = 'lion', betas = [0.9, 0.9], caution = [true, false] }",
+        ["schedule.optimizer", "'caution'", "one value, got [True, False]; to sweep it, make 'optimizer' a list"],
+    ),
     "falling milestones": (
         "steps = 6, decay = { factor = 0.1, at = [4, 2] }",
         ["schedule.decay.at", "rising", "[4, 2]"],

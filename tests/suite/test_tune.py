@@ -209,7 +209,7 @@ WRONG = {
     "more seeds than there are": ("seeds = 2\nlr", "seeds = 9\nlr", ["tune.seeds", "has only 3 seeds, got 9"]),
     "unknown experiment": ("seeds = 2\nlr", 'experiments = ["digit"]\nlr', ["tune.experiments[0]", "'digits'"]),
     "falling rates": ("[0.005, 0.2]", "[0.2, 0.005]", ["tune.lr", "must have low < high"]),
-    "a rate of zero": ("[0.005, 0.2]", "[0.0, 0.2]", ["tune.lr[0]", "greater than 0"]),
+    "a rate of zero": ("[0.005, 0.2]", "[0.0, 0.2]", ["tune.lr:", "greater than 0"]),
     "three ends": ("[0.1, 2.0]", "[0.1, 1.0, 2.0]", ["tune.ranges.w_softmax.alpha: must be [low, high] or {"]),
     "falling range": ("[0.1, 2.0]", "[2.0, 0.1]", ["tune.ranges.w_softmax.alpha", "must have low < high", "2 and 0.1"]),
     "unknown option": ("alpha = [", "alhpa = [", ["tune.ranges.w_softmax", "unknown option 'alhpa'", "'alpha'"]),
