@@ -23,8 +23,10 @@ from lossbench.data import load_dataset
 from lossbench.data.dataset import Dataset
 from lossbench.plan.forecast import kind_of
 from lossbench.plugins import class_weights
+from lossbench.plugins.metrics import of_spec
 from lossbench.plugins.registry import Kind, Registry
 from lossbench.training import measure
+from lossbench.training.artefacts import restricted
 from lossbench.training.batches import Batches, as_input
 from lossbench.training.evaluation import features_of
 from lossbench.training.recipe import optimizer_of
@@ -73,8 +75,7 @@ def preflight(
             sizes = (cell.width, cell.dataset.meaning(), cell.classes)
             plugin("backbone", cell.backbone, sizes, partial(_try_backbone, cell, registry, dataset))
         for spec in cell.metrics:
-            if spec.source != BUILT_IN:
-                plugin("metric", spec, (), registry.find("metric", spec.name).load)
+            plugin("metric", spec, (cell.task,), partial(_try_metric, spec, cell, registry))
         for spec in [*cell.losses, *([cell.warm.loss] if cell.warm else [])]:
             plugin("loss", spec, (cell.width, cell.classes), partial(_try_loss, spec, cell, registry, needed or {}))
     return list(problems)
@@ -93,6 +94,16 @@ def _try_optimizer(schedule: Schedule) -> None:
     optimizer = optimizer_of(schedule, *modules)
     sum(module(torch.ones(2, 2)).sum() for module in modules).backward()
     optimizer.step()
+
+
+def _try_metric(spec: Spec, cell: Cell, registry: Registry) -> None:
+    """Load a metric; measure one of ours, which refuses options out of range, on a made-up network."""
+    from lossbench.training.check import made_up  # no cell needs it
+
+    metric = of_spec(registry, spec)
+    measure = metric.measure
+    if spec.source == BUILT_IN and metric.source == "test":
+        measure(restricted(made_up(cell.task), metric.needs))
 
 
 def _try_loss(spec: Spec, cell: Cell, registry: Registry, needed: Mapping[str, str]) -> None:

@@ -104,7 +104,7 @@ def test_the_scores_are_those_of_features_in_evaluation_mode(read_suite, registr
     wanted = by_loops(features, dataset.test.labels)
     assert 100 * test.correct.mean() == pytest.approx(wanted["recall@1"], abs=0.5)  # of equal but for rounding
     assert 100 * test.retrieved.map_at_r.mean() == pytest.approx(wanted["map@r"], abs=0.5)
-    assert test.counts == {"queries": 90, "gallery": 90, "alone": 1}
+    assert test.counts == {"queries": 90, "gallery": 90, "alone": 1, "relevant": 90 * 5}
     assert test.angles == []  # its classes have no weights
 
 
