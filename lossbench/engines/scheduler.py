@@ -1,8 +1,8 @@
 """Which cell runs when: the same rules for every engine.
 
-A cell runs after its warm start, and warm starts begin early enough to keep all cores busy; timing cells run alone; a cell that another run on the same folder holds is left to
-that run; a cell that fails because of its environment is tried again if the engine allows it. Every cell ends with a
-record.
+A cell runs after its warm start, and warm starts begin early enough to keep all cores busy; timing cells run alone; a
+cell that another run on the same folder holds is left to that run; a cell that fails because of its environment is
+tried again if the engine allows it. Every cell ends with a record.
 """
 
 from __future__ import annotations
@@ -120,7 +120,11 @@ class _Scheduler:
         warm = next((cell for cell in self.waiting if cell.kind == "warm"), None)
         if warm is None:
             return list(self.waiting)
-        pending = {cell.key for cell in (*self.waiting, *(other.cell for other in self.running.values())) if cell.kind == "warm"}
+        pending = {
+            cell.key
+            for cell in (*self.waiting, *(other.cell for other in self.running.values()))
+            if cell.kind == "warm"
+        }
         steps, enough = 0, warm.schedule.steps * self.engine.size()
         for cell in self.waiting:
             if cell.kind != "warm" and not (cell.warm and cell.warm_cell().key in pending):
