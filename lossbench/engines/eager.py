@@ -22,7 +22,7 @@ def spare_dynamo() -> None:
     with contextlib.suppress(AttributeError):
         plain: Any
         for method in (Optimizer.add_param_group, Optimizer.zero_grad, Optimizer.state_dict, Optimizer.load_state_dict):
-            plain = method.__wrapped__  # type: ignore[attr-defined]  # of functools.wraps
+            plain = method.__wrapped__  # type: ignore[union-attr]  # of functools.wraps
             plain.__dict__.setdefault("__dynamo_disable", plain)  # where torch._disable_dynamo keeps its result
         plain = SGD.step.__wrapped__  # type: ignore[attr-defined]  # without torch's own no_grad, which imports dynamo
         SGD.step = torch.no_grad()(plain)  # type: ignore[method-assign]  # as said
