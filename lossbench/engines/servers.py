@@ -24,8 +24,8 @@ from lossbench.core.errors import LossbenchError, RunError
 from lossbench.core.model import Cell, Spec
 from lossbench.plugins.registry import Registry
 
-# Everything a cell imports lazily, so that a fork costs milliseconds: torch's optimizer pulls in the last three.
-PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.config", "lossbench.engines.worker")
+# Everything that a cell imports, so that a fork costs milliseconds. torch._dynamo is spared: see `engines.eager`.
+PRELOAD = ("numpy", "torch", "torch.optim", "lossbench.engines.worker")
 LOADED = ("numpy", "torch")  # libraries that PRELOAD covers
 
 # One thread until a cell says otherwise; cuBLAS is deterministic only with a workspace of a fixed size. What a step
@@ -118,14 +118,26 @@ class Server:
 class Servers:
     """The fork servers of a run. News of jobs comes from all servers through one queue."""
 
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
+    def __init__(self, registry: Registry | None = None) -> None:
+        self.registry = registry or Registry()  # a run may start servers before it has read its suite
         self._events: queue.Queue[Event] = queue.Queue()
         self._running: dict[frozenset[str], Server] = {}
 
     def of(self, cell: Cell) -> Server:
         """The server for a cell; started if it is the first of its kind."""
-        imports = self._imports(cell)
+        return self._with(self._imports(cell))
+
+    def start_ahead(self) -> None:
+        """Start the server that most cells need, the one without libraries: torch is imported while a suite is read."""
+        self._with({})
+
+    def keep(self, cells: Sequence[Cell]) -> None:
+        """End the servers that none of these cells needs."""
+        needed = {frozenset(self._imports(cell)) for cell in cells}
+        for kind in self._running.keys() - needed:
+            self._running.pop(kind).close()
+
+    def _with(self, imports: Mapping[str, str]) -> Server:
         kind = frozenset(imports)
         if kind not in self._running:
             self._running[kind] = Server(imports, self._events)

@@ -103,7 +103,8 @@ def _prepared(cell: Cell, registry: Registry, data: Path) -> tuple[Dataset, meas
     """The data of a cell and a meter of its memory, in a process that is set up as every cell's is."""
     check_unchanged(cell, registry)  # before a plugin runs: it may change the working folder
     torch.set_num_threads(cell.threads)
-    torch.use_deterministic_algorithms(True)
+    # As torch.use_deterministic_algorithms(True), which imports the compiler too: that takes as long as torch itself.
+    torch.set_deterministic_debug_mode("error")
     # A debugging aid that would cost every allocation; torch gives the module no types.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # as said
     return _dataset(cell, registry, data), measure.PeakMemory(cell.device)
