@@ -169,13 +169,18 @@ def curves(results: Results, point: Point) -> list[Curve]:
 
 
 def timed(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
-    """The phases at the first timed point."""
+    """The phases at one timed point: that of the first table if it was timed, else the first."""
     mine = lying(results.phases, experiment, at)
-    return mine[mine["point"] == mine["point"].iloc[0]] if len(mine) else mine
+    if mine.empty:
+        return mine
+    stated = {column.point for column in results.answer.columns}
+    points = list(dict.fromkeys(mine["point"]))
+    chosen = next((point for point in points if point in stated), points[0])
+    return mine[[point == chosen for point in mine["point"]]]
 
 
 def front(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
-    """The headline metric against step time at the first timed point, as the tables state them: point, loss, n, rounds,
+    """The headline metric against step time at the point of `timed`, as the tables state them: point, loss, n, rounds,
     value, low, high, ratio, ratio_low, ratio_high, chance; and best: no other loss is as good and as fast.
     """
     keys = ["point", "loss"]

@@ -35,7 +35,8 @@ def _written(sections: Sequence[Section]) -> Iterator[str]:
                 case Prose(text, lead=lead):
                     yield from (f"**{_escape(lead)}** {_escape(text)}" if lead else _escape(text), "")
                 case Figure(name, _, caption, _):
-                    yield from (f"![{_escape(name)}](figures/{name}.svg)", "", f"*{_escape(caption)}*", "")
+                    yield from (f"![{_escape(name)}](figures/{name}.svg)", "")
+                    yield from (f"*{_escape(caption)}*", "") if caption else ()
                 case Table():
                     yield from (_pipe_table(block), "")
                     yield from (f"*{_escape(block.caption)}*", "") if block.caption else ()

@@ -28,8 +28,11 @@ def validity(results: Results) -> Section:
 
 
 def warnings(results: Results) -> Section:
-    """The warnings of `analysis.warnings`."""
-    rows = [{"guard": found.guard, "where": found.where, "warning": found.text} for found in results.warnings]
+    """The warnings of `analysis.warnings`; what is the same in several experiments is said once."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for found in results.warnings:
+        where.setdefault((found.guard, found.text), []).append(found.where)
+    rows = [{"guard": guard, "where": ", ".join(named), "warning": text} for (guard, text), named in where.items()]
     blocks = (Table.of(rows, left=["guard", "where", "warning"]),) if rows else ()
     return Section("threats", "Warnings", blocks)
 
