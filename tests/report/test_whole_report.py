@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 from kit.browser import BINARY, Browser, NoBrowserError
 from kit.synthetic import Truth, analysed, common, noise
+from matplotlib.figure import Figure as Canvas
 
+from lossbench.analysis.series import followed
 from lossbench.cli.screen import WIDTH, show_report
 from lossbench.report import Report, figures
 from lossbench.report.blocks import Prose, Table
+from lossbench.report.figures.axes import along_axis
 from lossbench.report.output import html, markdown
 from lossbench.report.sections import SECTIONS
 
@@ -89,6 +92,17 @@ at = { loss_lr = 1.0 }
 loss = ["w_softmax[alpha=0.5]", "w_softmax[alpha=1.5]"]
 than = "softmax"
 """
+DATA = """
+name = "data"
+[[experiment]]
+name = "data"
+dataset = { name = "digits", train = [100, 400] }
+backbone = { name = "cnn", channels = 4, depths = [1] }
+widths = [8]
+losses = ["softmax", "center", "hinge", "cosface", "arcface"]
+seeds = 3
+schedule = { steps = 6 }
+"""
 GAIN = {"hinge": -1.0, "center": 0.0, "l_softmax": -20.0, "a_softmax": -3.0, "w_softmax": 1.0, "cosface": 2.0}
 TIMES = {"l_softmax[m=4]": 1.6, "center": 1.05}
 NARROW = "document.querySelectorAll('.block').forEach(block => { block.style.contentVisibility = 'visible'; })"
@@ -145,6 +159,20 @@ def test_a_column_stands_for_the_experiment_with_most_kinds_of_losses(results):
 def test_gain_and_metric_are_drawn_along_every_axis(results):
     drawn = [drawing.name for drawing in figures.of_section(results, "axes")]
     assert drawn == ["axis-steps-steps", "axis-loss_lr-steps", "axis-train-data"]
+
+
+def test_the_baseline_is_within_the_axes_where_all_other_losses_are_far_below(read_suite):
+    def far(cell):
+        return Truth(95 + common(cell.seed) - (0 if cell.loss.name == "softmax" else 5) + noise(cell, 0.1))
+
+    found = analysed(read_suite(DATA), far)
+    (along,) = followed(found, "data")
+    drawing = along_axis(found, "data", along)
+    canvas = Canvas()
+    drawing.draw(canvas)
+    bottom, top = canvas.axes[0].get_ylim()
+    levels = [row["value"] for rows in found.main_at.values() for loss, row in rows.items() if loss == "softmax"]
+    assert bottom < min(levels) <= max(levels) < top
 
 
 def test_the_summary_is_short_and_says_nothing_twice(results, sections):
