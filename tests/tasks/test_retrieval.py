@@ -49,7 +49,8 @@ def test_every_query_has_a_bit_and_recall_at_1_is_their_mean(ran):
     assert trained["recall@1"].tolist() == pytest.approx((100 * trained["correct"] / trained["total"]).tolist())
     bits = Store(folder / "run").correct(trained["key"].iloc[0])
     assert (len(bits), int(bits.sum())) == (240, trained["correct"].iloc[0])
-    assert all(counts == {"queries": 240, "gallery": 239, "alone": 0} for counts in trained["counts"])
+    expected = {"queries": 240, "gallery": 239, "alone": 0, "relevant": 240 * 5}
+    assert all(counts == expected for counts in trained["counts"])
     assert (trained["recall@1"] <= trained["recall@5"]).all() and (trained["recall@5"] <= trained["recall@10"]).all()
 
 
