@@ -21,7 +21,7 @@ DECISIONS = Path(__file__).with_name("protocol.toml")
 TRAINING = (
     *("core/streams", "data/subsets", "data/pairs", "plugins/class_weights", "engines/worker"),
     *(f"training/{name}" for name in ("batches", "cell", "checkpoints", "evaluation", "loop", "measure", "recipe")),
-    *(f"training/{name}" for name in ("state", "timing")),
+    *(f"training/{name}" for name in ("compiled", "state", "timing")),
     *("tasks/classification", "tasks/retrieval", "tasks/verification"),
     *sorted(f"metrics/{path.stem}" for path in (PACKAGE / "metrics").glob("*.py")),
 )
