@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from lossbench.core.errors import PluginError
 from lossbench.core.format import Schedule
@@ -73,8 +74,11 @@ def preflight(
         load = partial(load_dataset, cell.dataset.name, data=data, registry=registry, **cell.dataset.options)
         dataset = plugin("dataset", cell.dataset, (cell.classes,), load)
         if dataset is not None:
-            sizes = (cell.width, cell.dataset.meaning(), cell.classes, cell.compile)
-            plugin("backbone", cell.backbone, sizes, partial(_try_backbone, cell, registry, dataset))
+            sizes = (cell.width, cell.dataset.meaning(), cell.classes)
+            runs = plugin("backbone", cell.backbone, sizes, partial(_try_backbone, cell, registry, dataset))
+            if runs and cell.compile:
+                sizes = ("compile", dataset.in_shape)
+                plugin("backbone", cell.backbone, sizes, partial(_try_compiling, cell, registry, dataset))
         for spec in cell.metrics:
             if spec.source != BUILT_IN:
                 plugin("metric", spec, (), registry.find("metric", spec.name).load)
@@ -83,17 +87,25 @@ def preflight(
     return list(problems)
 
 
-def _try_backbone(cell: Cell, registry: Registry, dataset: Dataset) -> None:
-    network = registry.find("backbone", cell.backbone.name).load()
-    backbone = network(dataset.in_shape, cell.width, **cell.backbone.options).train()
-    images = as_input(dataset.train.gather(np.arange(2)))
+def _try_backbone(cell: Cell, registry: Registry, dataset: Dataset) -> bool:
+    backbone, images = _backbone(cell, registry, dataset)
     shape = tuple(backbone(images).shape)
     if shape != (2, cell.width):
         raise ValueError(f"returns features of shape {shape} for two images, expected (2, {cell.width})")
-    if cell.compile:
-        from lossbench.training import compiled  # takes seconds
+    return True
 
-        compiled.check(backbone, images)
+
+def _try_compiling(cell: Cell, registry: Registry, dataset: Dataset) -> None:
+    from lossbench.training import compiled  # takes seconds
+
+    compiled.check(*_backbone(cell, registry, dataset))
+
+
+def _backbone(cell: Cell, registry: Registry, dataset: Dataset) -> tuple[nn.Module, Tensor]:
+    """A backbone in training mode and two images."""
+    network = registry.find("backbone", cell.backbone.name).load()
+    backbone = network(dataset.in_shape, cell.width, **cell.backbone.options).train()
+    return backbone, as_input(dataset.train.gather(np.arange(2)))
 
 
 def _try_optimizer(schedule: Schedule) -> None:

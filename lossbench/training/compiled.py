@@ -37,7 +37,7 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # otherwise forks o
 
 # Networks are arguments of the code, not constants in it. All work is done in this process: no pool of workers, which
 # forks could not share. The code is taken from the disk whenever it is there.
-if not torch._dynamo.config.inline_inbuilt_nn_modules:  # torch 2.4
+if torch.__version__.startswith("2.4."):  # later versions always do
     torch._dynamo.config.inline_inbuilt_nn_modules = True
 torch._inductor.config.compile_threads = 1
 torch._inductor.config.fx_graph_cache = True
@@ -62,16 +62,18 @@ def prepare(cell: Cell, in_shape: tuple[int, ...], first_pass: Callable[[], None
     folder = ROOT / _digest(machine())
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     torch._inductor.config.cpp.threads = cell.threads  # so that it is part of torch's own keys
+    torch._dynamo.reset()  # it gives up on a function that it has compiled for too many kinds, as a probe does
     done = folder / "kinds" / _digest(kind_of(cell, in_shape))
     done.parent.mkdir(parents=True, exist_ok=True)
-    if done.exists():
-        first_pass()
-        return 0.0
-    with files.locked(done.with_suffix(".lock"), wait=True):
-        before, started = done.exists(), time.perf_counter()
-        first_pass()
-        done.touch()
-        return 0.0 if before else time.perf_counter() - started
+    if not done.exists():
+        with files.locked(done.with_suffix(".lock"), wait=True):
+            if not done.exists():
+                started = time.perf_counter()
+                first_pass()
+                done.touch()
+                return time.perf_counter() - started
+    first_pass()
+    return 0.0
 
 
 def kind_of(cell: Cell, in_shape: tuple[int, ...]) -> list[Any]:
@@ -95,6 +97,7 @@ def compiler_version() -> str:
 
 def check(backbone: nn.Module, images: Tensor) -> None:
     """Refuse a backbone that torch cannot compile; only traced here, which takes a second and no compiler."""
+    torch._dynamo.reset()
     try:
         traced = torch.compile(_applied, fullgraph=True, dynamic=False, backend="aot_eager")
         traced(backbone, images).sum().backward()  # type: ignore[no-untyped-call]  # torch gives it no types
@@ -106,6 +109,7 @@ def check(backbone: nn.Module, images: Tensor) -> None:
 
 def warm_up() -> None:
     """Load what every compilation needs, before a process forks. Nothing of autograd runs here."""
+    import torch.utils.cpp_extension
     from torch._inductor import codecache, compile_fx  # noqa: F401  # takes seconds
 
     codecache.torch_key()  # reads all sources of torch

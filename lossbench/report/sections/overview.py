@@ -43,7 +43,7 @@ def environment(results: Results) -> Section:
     if any("compiler" in found for found in results.environments):
         names = (*names, "compiler")
     if rows := [{name: str(found.get(name)) for name in names} for found in results.environments]:
-        blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device"]))
+        blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device", "compiler"]))
     blocks += [
         Prose("To run the suite again:"),
         Prose(results.info.command, code=True),
