@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SMALL
-from kit.runs import ran, records, results, started, wait_until, write_suite
+from kit.runs import processes_of, records, results, started, wait_until, write_suite
 
 from lossbench import api
 from lossbench.core import compiler
@@ -28,6 +29,7 @@ from lossbench.training import compiled
 from lossbench.training.recipe import optimizer_of
 
 COMPILED = SMALL + "compile = true\n"
+PATIENCE = 1200  # seconds for a run that compiles, on a busy machine
 needs_compiler = pytest.mark.skipif(compiler.found() is None, reason="no C++ compiler")
 
 
@@ -93,9 +95,10 @@ def test_a_run_without_a_compiler_trains_eagerly(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "CXX"}
     environment["PATH"] = str(Path(sys.executable).parent)
     suite = write_suite(tmp_path, COMPILED.replace("seeds = 2", "seeds = 1"))
-    done = ran(tmp_path, "run", suite, "--no-report", "--out", "run", env=environment)
-    assert done.returncode == 0, done.stderr
-    assert (done.stdout + done.stderr).count("no C++ compiler found (g++), cells train eagerly") == 1
+    with (tmp_path / "said").open("w") as said:
+        run = started(tmp_path, "run", suite, "--no-report", "--out", "run", env=environment, stderr=said)
+        assert run.wait(PATIENCE) == 0
+    assert (tmp_path / "said").read_text().count("no C++ compiler found (g++), cells train eagerly") == 1
     found = records(tmp_path / "run")
     assert found.keys() == {cell.key for cell in api.prepare(write_suite(tmp_path, SMALL)).cells if cell.seed == 0}
     assert not any("compiler" in record["environment"] for record in found.values())
@@ -190,44 +193,40 @@ def test_the_code_depends_on_the_network_and_its_input_and_not_on_the_loss(cell)
 
 @pytest.mark.slow
 @needs_compiler
-def test_compiled_cells_have_the_same_bits_cold_and_warm_in_any_number_of_processes_and_after_a_kill(tmp_path):
-    text = COMPILED.replace("steps = 6", "steps = 400, evaluations = 2")
-    text += "warm_start = { steps = 5 }\ntiming = { rounds = 2, steps = 2, processes = 2 }\n"
-    suite = write_suite(tmp_path, text)
-    arguments = ["run", suite, "--no-report", "--checkpoint", "0.02s"]
+def test_compiled_cells_have_the_same_bits_in_any_number_of_processes_wherever_compiled_and_after_a_kill(tmp_path):
+    text = COMPILED.replace("steps = 6", "steps = 300, evaluations = 2")
+    text += "warm_start = { steps = 5 }\ntiming = { rounds = 3, steps = 2, processes = 2 }\n"
 
-    def run(name: str, cache: str, jobs: int) -> None:
-        command = started(tmp_path, *arguments, "--out", name, "-j", str(jobs), env={**os.environ, **kept(cache)})
-        assert command.wait(1200) == 0
+    def run(name: str, jobs: int) -> subprocess.Popen:
+        """A run with a folder of its own for compiled code."""
+        arguments = ["run", write_suite(tmp_path, text), "--no-report", "--checkpoint", "0.02s", "--out", name]
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"code of {name}")}
+        return started(tmp_path, *arguments, "-j", str(jobs), env=environment)
 
-    def kept(cache: str) -> dict[str, str]:
-        return {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / cache)}
-
-    run("cold", "cache", 2)
-    run("warm", "cache", 2)
-    run("elsewhere", "other cache", 1)
-    killed = started(tmp_path, *arguments, "--out", "killed", env={**os.environ, **kept("cache")})
-    wait_until(lambda: list(tmp_path.glob("killed/partial/[!.]*.pt")) or killed.poll() is not None)
+    assert run("whole", 2).wait(PATIENCE) == 0
+    killed = run("killed", 1)
+    wait_until(lambda: list(tmp_path.glob("killed/partial/[!.]*.pt")) or killed.poll() is not None, PATIENCE)
     killed.kill()
     killed.wait()
-    run("killed", "cache", 2)
-    first = results(tmp_path / "cold")
-    assert len(first) == 7 and {record["status"] for record in first.values()} == {"done"}
-    for name in ("warm", "elsewhere", "killed"):
-        assert results(tmp_path / name) == first
-    for cache in ("cache", "other cache"):  # one kind, compiled once
-        (machine,) = (tmp_path / cache).iterdir()
+    wait_until(lambda: not processes_of(tmp_path))
+    assert list(tmp_path.glob("killed/partial/*.pt"))
+    assert run("killed", 1).wait(PATIENCE) == 0
+    found = results(tmp_path / "whole")
+    assert len(found) == 7 and {record["status"] for record in found.values()} == {"done"}
+    assert results(tmp_path / "killed") == found
+    assert any("resumed" in record["flags"] for record in records(tmp_path / "killed").values())
+    for name in ("whole", "killed"):  # one kind, compiled once
+        (machine,) = (tmp_path / f"code of {name}").iterdir()
         assert len(list(machine.glob("kinds/*.lock"))) == len(list(machine.glob("aotautograd/*"))) == 1
-    # Another number format of the same training: eager cells come near.
     (tmp_path / "eager").mkdir()
     eager = write_suite(tmp_path / "eager", text.replace("compile = true", "compile = false"))
     assert not api.run(eager, out=tmp_path / "eager" / "run", reports=None).unfinished
     ours, theirs = (
         {(one["label"], one["cell"]["seed"]): one for one in records(tmp_path / place).values() if one["curve"]}
-        for place in ("cold", "eager/run")
+        for place in ("whole", "eager/run")
     )
     assert ours.keys() == theirs.keys()
-    for name, record in ours.items():
+    for name, record in ours.items():  # the same training but for rounding
         assert record["digest"] != theirs[name]["digest"]
         assert record["curve"][0]["loss"] == pytest.approx(theirs[name]["curve"][0]["loss"], rel=1e-3)
         assert record["environment"]["compiler"]
