@@ -360,7 +360,7 @@ class _FirstLine:
 
     def ready(self, job: Job) -> None:
         """The job is known: the note of a given profile, and the experiments that cannot run."""
-        for sentence in (*([] if self.waits else filter(None, [job.opening()])), *job.not_run()):
+        for sentence in (*([] if self.waits else filter(None, [job.opening()])), *job.notices, *job.not_run()):
             self.say(sentence)
 
     def say(self, text: str) -> None:

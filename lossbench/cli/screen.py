@@ -144,7 +144,7 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
         )
     for download in job.downloads:
         echo(f"to fetch: {download}")
-    for sentence in job.not_run():
+    for sentence in (*job.notices, *job.not_run()):
         echo(sentence)
     warm = [cell for cell in job.chosen if cell.kind == "warm"]
     users = [cell for cell in job.chosen if cell.warm and cell.kind in SCORED]

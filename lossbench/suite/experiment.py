@@ -101,6 +101,7 @@ def read_experiment(layers: Layers, here: list[Any], names: Names, *, baseline: 
         device=text.device,
         autocast=text.autocast,
         channels_last=text.channels_last,
+        compile=text.compile,
         metrics=asked,
         default_metrics=text.metrics is None,
         keep=tuple(text.keep),

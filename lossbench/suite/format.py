@@ -82,6 +82,7 @@ class ExperimentText(Text):
     device: Literal["cpu", "cuda"] = "cpu"
     autocast: Literal["bfloat16"] | None = Field(None, description="run the backbone in low precision")
     channels_last: bool = False
+    compile: bool = Field(False, description="train compiled backbones (torch.compile), which needs a C++ compiler")
     metrics: Annotated[list[str], Field(min_length=1)] | None = Field(
         None, description="what is recorded; default: all built-in metrics of the task"
     )

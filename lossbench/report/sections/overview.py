@@ -43,8 +43,10 @@ def environment(results: Results) -> Section:
     if len(results.environments) > 1:
         blocks.append(Prose("The records come from different environments; wall times are compared only within one."))
     names = ("fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "device", "cells")
+    if any("compiler" in found for found in results.environments):
+        names = (*names, "compiler")
     if rows := [{name: str(found.get(name)) for name in names} for found in results.environments]:
-        blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device"]))
+        blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device", "compiler"]))
     blocks += [
         Prose("To run the suite again:"),
         Prose(results.info.command, code=True),
