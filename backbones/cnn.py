@@ -9,7 +9,7 @@
     face       64×1, /2     64×4      256×4     256×4     256×4      (channels × convolutions; /2: stride 2)
 
 `channels` as one number sets the stem's and scales the groups in the preset's proportions (8…16 fits a CPU); as a list
-it gives every group its own. `depths` is the number of convolutions a group, `stem` the channels of the first one.
+it gives every group its own. `depths` is the number of convolutions per group, `stem` the channels of the first one.
 Convolution → PReLU → batch norm, as the W-Softmax paper orders them; Xavier initialisation; no dropout.
 
 Liu, Wen, Yu & Yang, "Large-Margin Softmax Loss for Convolutional Neural Networks", ICML 2016.
@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-PRESETS = {  # stem, its stride, channels a group, depths
+PRESETS = {  # stem, its stride, channels per group, depths
     "mnist": (64, 1, (64, 64, 64), (3, 3, 3)),
     "cifar10": (64, 1, (64, 96, 128), (4, 4, 4)),
     "cifar100": (96, 1, (96, 192, 384), (4, 4, 4)),
@@ -78,7 +78,7 @@ def _channels(channels, usual, groups):
         [max(1, round(channels * size / usual[0])) for size in usual] if isinstance(channels, int) else list(channels)
     )
     if len(given) != groups:
-        raise ValueError(f"channels must be one number or {groups} (one a group), got {channels}")
+        raise ValueError(f"channels must be one number or {groups} (one per group), got {channels}")
     if (channels if isinstance(channels, int) else min(given)) < 1:
         raise ValueError(f"channels must be at least 1, got {channels}")
     return given, given[0]
