@@ -77,8 +77,8 @@ def preflight(
             sizes = (cell.width, cell.dataset.meaning(), cell.classes)
             runs = plugin("backbone", cell.backbone, sizes, partial(_try_backbone, cell, registry, dataset))
             if runs and cell.compile:
-                sizes = ("compile", dataset.in_shape)
-                plugin("backbone", cell.backbone, sizes, partial(_try_compiling, cell, registry, dataset))
+                shape = ("compile", dataset.in_shape)
+                plugin("backbone", cell.backbone, shape, partial(_try_compiling, cell, registry, dataset))
         for spec in cell.metrics:
             if spec.source != BUILT_IN:
                 plugin("metric", spec, (), registry.find("metric", spec.name).load)

@@ -39,9 +39,9 @@ def environment(results: Results) -> Section:
     blocks: list[Block] = []
     if len(results.environments) > 1:
         blocks.append(Prose("The records come from different environments; wall times are compared only within one."))
-    names = ("fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "device", "cells")
+    names = ["fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "device", "cells"]
     if any("compiler" in found for found in results.environments):
-        names = (*names, "compiler")
+        names.append("compiler")
     if rows := [{name: str(found.get(name)) for name in names} for found in results.environments]:
         blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device", "compiler"]))
     blocks += [
