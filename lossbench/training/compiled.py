@@ -62,6 +62,10 @@ def prepare(cell: Cell, in_shape: tuple[int, ...], first_pass: Callable[[], None
     if not compiler.found():
         raise LossbenchError(f"compile = true: {compiler.missing()} on this machine")
     folder = ROOT / _digest(machine())
+    if " " in str(folder):  # torch does not quote it
+        raise LossbenchError(
+            f"compile = true: {ROOT}: its path has a space; set TORCHINDUCTOR_CACHE_DIR to another folder"
+        )
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     torch._inductor.config.cpp.threads = cell.threads  # so that it is part of torch's own keys
     torch._dynamo.reset()  # it gives up on a function that it has compiled for too many kinds, as a probe does
@@ -71,11 +75,20 @@ def prepare(cell: Cell, in_shape: tuple[int, ...], first_pass: Callable[[], None
         with files.locked(done.with_suffix(".lock"), wait=True):
             if not done.exists():
                 started = time.perf_counter()
-                first_pass()
+                _run(first_pass)
                 done.touch()
                 return time.perf_counter() - started
-    first_pass()
+    _run(first_pass)
     return 0.0
+
+
+def _run(first_pass: Callable[[], None]) -> None:
+    try:
+        first_pass()
+    except Exception as error:
+        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        raise LossbenchError(f"compile = true: torch could not compile the backbone ({_in_a_line(error)})") from error
 
 
 def kind_of(cell: Cell, in_shape: tuple[int, ...]) -> list[Any]:
@@ -104,9 +117,8 @@ def check(backbone: nn.Module, images: Tensor) -> None:
         traced = torch.compile(_applied, fullgraph=True, dynamic=False, backend="aot_eager")
         traced(backbone, images).sum().backward()  # type: ignore[no-untyped-call]  # torch gives it no types
     except Exception as error:  # torch has many
-        line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        why = f"{type(error).__name__}: {line}"
-        raise PluginError(f"compile = true: torch cannot compile it ({why}); set compile = false") from error
+        why = f"compile = true: torch cannot compile it ({_in_a_line(error)})"
+        raise PluginError(f"{why}; set compile = false") from error
 
 
 def warm_up() -> None:
@@ -124,6 +136,12 @@ def warm_up() -> None:
         network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.PReLU(4), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
         torch.compile(_applied, fullgraph=True, dynamic=False, backend="aot_eager")(network, torch.zeros(2, 1, 4, 4))
     torch._dynamo.reset()
+
+
+def _in_a_line(error: Exception) -> str:
+    """The first line of an error; torch's have many."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {line}"
 
 
 def _digest(value: Any) -> str:

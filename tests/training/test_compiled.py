@@ -200,7 +200,7 @@ def test_compiled_cells_have_the_same_bits_in_any_number_of_processes_wherever_c
     def run(name: str, jobs: int) -> subprocess.Popen:
         """A run with a folder of its own for compiled code."""
         arguments = ["run", write_suite(tmp_path, text), "--no-report", "--checkpoint", "0.02s", "--out", name]
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"code of {name}")}
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"code-of-{name}")}
         return started(tmp_path, *arguments, "-j", str(jobs), env=environment)
 
     assert run("whole", 2).wait(PATIENCE) == 0
@@ -216,7 +216,7 @@ def test_compiled_cells_have_the_same_bits_in_any_number_of_processes_wherever_c
     assert results(tmp_path / "killed") == found
     assert any("resumed" in record["flags"] for record in records(tmp_path / "killed").values())
     for name in ("whole", "killed"):  # one kind, compiled once
-        (machine,) = (tmp_path / f"code of {name}").iterdir()
+        (machine,) = (tmp_path / f"code-of-{name}").iterdir()
         assert len(list(machine.glob("kinds/*.lock"))) == len(list(machine.glob("aotautograd/*"))) == 1
     (tmp_path / "eager").mkdir()
     eager = write_suite(tmp_path / "eager", text.replace("compile = true", "compile = false"))
@@ -230,6 +230,28 @@ def test_compiled_cells_have_the_same_bits_in_any_number_of_processes_wherever_c
         assert record["digest"] != theirs[name]["digest"]
         assert record["curve"][0]["loss"] == pytest.approx(theirs[name]["curve"][0]["loss"], rel=1e-3)
         assert record["environment"]["compiler"]
+
+
+@needs_compiler
+def test_a_folder_that_torch_cannot_use_and_code_that_it_cannot_compile_are_one_sentence(cell, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiled, "ROOT", tmp_path / "my code")
+    with pytest.raises(LossbenchError, match="its path has a space; set TORCHINDUCTOR_CACHE_DIR"):
+        compiled.prepare(cell, (1, 8, 8), lambda: None)
+    monkeypatch.setattr(compiled, "ROOT", tmp_path)
+
+    failed = type("CompilerFailed", (RuntimeError,), {"__module__": "torch._dynamo.exc"})
+
+    def fails() -> None:
+        raise failed("C++ compile error\nand its output")
+
+    with pytest.raises(LossbenchError) as refused:
+        compiled.prepare(cell, (1, 8, 8), fails)
+    why = "compile = true: torch could not compile the backbone (CompilerFailed: C++ compile error)"
+    assert str(refused.value) == why
+    with pytest.raises(ZeroDivisionError):
+        compiled.prepare(cell, (1, 8, 8), lambda: 1 / 0)
+    assert compiled.prepare(cell, (1, 8, 8), lambda: None) > 0  # what failed is not taken for compiled
 
 
 def test_prepare_refuses_a_machine_without_a_compiler(cell, no_compiler):
