@@ -177,31 +177,29 @@ def run(
     if reports is not None:
         check_folder(reports)
     said = _FirstLine(notify, on_prepare)
-    planned = job.prepare(
-        suite,
-        Selection(
-            profile, data, plugins, losses, datasets, backbones, widths, seeds, at or {}, shard, fetch, set, tuple(keep)
-        ),
-        gpu=chosen.gpu,
-        get=partial(_get, notify, on_fetch),
-        on_choice=said.choice,
-        progress=said.prepared,
+    selection = Selection(
+        profile, data, plugins, losses, datasets, backbones, widths, seeds, at or {}, shard, fetch, set, tuple(keep)
     )
-    said.ready(planned)
-    store = Store(out or Path("runs") / planned.suite.info.name)
-    context = RunContext(
-        store,
-        planned.registry,
-        planned.data,
-        Servers(planned.registry),
-        Limits(timeout, memory, checkpoint),
-        data_given=bool(data),
-        notify=said.say,
-    )
-    session = _Session(
-        chosen, context, said, _with_notices(on_event, notify), on_start, notify, force, retry_failed, fail_fast
-    )
-    with contextlib.closing(context.servers):
+    with contextlib.closing(Servers()) as servers:
+        servers.start_ahead()
+        planned = job.prepare(
+            suite,
+            selection,
+            gpu=chosen.gpu,
+            get=partial(_get, notify, on_fetch),
+            on_choice=said.choice,
+            progress=said.prepared,
+        )
+        said.ready(planned)
+        servers.registry = planned.registry
+        store = Store(out or Path("runs") / planned.suite.info.name)
+        limits = Limits(timeout, memory, checkpoint)
+        context = RunContext(
+            store, planned.registry, planned.data, servers, limits, data_given=bool(data), notify=said.say
+        )
+        session = _Session(
+            chosen, context, said, _with_notices(on_event, notify), on_start, notify, force, retry_failed, fail_fast
+        )
         trained = session.train(planned)
         tuned = session.train_tuned(planned, trained)
     report = None
@@ -235,7 +233,9 @@ class _Session:
         self._remeasure(planned)  # what was chosen may be another trial by now
         job = planned if self.force else planned.tuned(self.records)  # forced trials may decide otherwise
         self._remeasure(job)
-        if todo := self._to_do(job.chosen):
+        todo = self._to_do(job.chosen)
+        self.context.servers.keep(todo)
+        if todo:
             self._execute(job, todo)
         else:
             self.said.expected(job, "")
@@ -360,7 +360,7 @@ class _FirstLine:
 
     def ready(self, job: Job) -> None:
         """The job is known: the note of a given profile, and the experiments that cannot run."""
-        for sentence in (*([] if self.waits else filter(None, [job.opening()])), *job.not_run()):
+        for sentence in (*([] if self.waits else filter(None, [job.opening()])), *job.notices, *job.not_run()):
             self.say(sentence)
 
     def say(self, text: str) -> None:

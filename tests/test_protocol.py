@@ -19,9 +19,10 @@ DECISIONS = Path(__file__).with_name("protocol.toml")
 
 # Whatever a cell runs between its plugins and its record. Plugins and the arrays of datasets have digests of their own.
 TRAINING = (
-    *("core/streams", "data/subsets", "data/pairs", "plugins/class_weights", "engines/worker"),
+    *("core/streams", "data/subsets", "data/pairs", "plugins/class_weights"),
+    *("engines/eager", "engines/worker"),
     *(f"training/{name}" for name in ("batches", "cell", "checkpoints", "evaluation", "loop", "measure", "recipe")),
-    *(f"training/{name}" for name in ("state", "timing")),
+    *(f"training/{name}" for name in ("compiled", "state", "timing")),
     *("tasks/classification", "tasks/retrieval", "tasks/verification"),
     *sorted(f"metrics/{path.stem}" for path in (PACKAGE / "metrics").glob("*.py")),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -10,7 +11,8 @@ import pandas as pd
 
 from lossbench import stats
 from lossbench.analysis import verdicts
-from lossbench.analysis.records import BITS, RunData, points
+from lossbench.analysis.measured import losses_at
+from lossbench.analysis.records import BITS, RunData
 from lossbench.core.geometry import minimum_width
 from lossbench.core.metric import Metric
 from lossbench.core.model import GEOMETRY, LEDGER
@@ -33,21 +35,23 @@ def main(data: RunData) -> pd.DataFrame:
     rows = []
     planned = data.records[data.records["kind"] == "train"]
     headline, shown = data.headline, means(data.metrics.values())
-    for point, group in points(planned):
-        done = group[group["status"] == "done"]
-        over_seeds = done[[*shown, "accuracy", "total"]].astype(float).groupby(done["label"]).mean()
-        counts = group["label"].value_counts()
-        for label in (label for label in data.labels if label in counts):
+    nothing = dict.fromkeys([*shown, "accuracy", "total"], math.nan)
+    done = data.trained
+    at = [done["point"], done["label"]]
+    over_seeds = done[[*nothing]].astype(float).groupby(at, sort=False).mean().to_dict("index")
+    counts, finished = Counter(losses_at(planned)), Counter(losses_at(done))
+    tasks = dict(zip(planned["point"], planned["task"], strict=True))
+    for point, task in tasks.items():
+        for label in (label for label in data.labels if (point, label) in counts):
             values = list(data.measured.at(headline.name, point, label).values())
             n = len(values)
             mean, low, high = stats.mean_interval(values)
-            nothing = dict.fromkeys([*shown, "accuracy", "total"], math.nan)
-            found = over_seeds.loc[label] if label in over_seeds.index else nothing
+            found = over_seeds.get((point, label), nothing)
             row = {
                 **point.row,
                 "loss": label,
                 "n": n,
-                "failures": int(counts[label] - (done["label"] == label).sum()),
+                "failures": counts[point, label] - finished[point, label],
                 "accuracy": found["accuracy"],
                 "value": mean,
                 "low": low,
@@ -57,7 +61,7 @@ def main(data: RunData) -> pd.DataFrame:
                 "median": float(np.median(values)) if n else math.nan,
                 "worst": headline.sign * min(headline.sign * value for value in values) if n else math.nan,
                 "flags": verdicts.AT_CHANCE if (point, label) in data.at_chance else "",
-                "task": group["task"].iloc[0],
+                "task": task,
                 **{name: found[name] for name in shown},
                 "minimum": minimum_width(point["classes"]),
             }

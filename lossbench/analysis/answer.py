@@ -1,14 +1,14 @@
 """Which loss to use, per task: what the first screen of a report says.
 
-One column per dataset (and backbone, and with default and tuned settings). It stands for the experiment that has most
-losses there. Where that experiment varies further axes, the column shows the point at which the baseline is best;
-other points are in the sections on axes and in the appendix.
+One column per dataset (and backbone, and with default and tuned settings). It stands for the experiment that compares
+most kinds of losses there, not the most options of one. Where that experiment varies further axes, the column shows the
+point at which the baseline is best; other points are in the sections on axes and in the appendix.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,8 +28,8 @@ RowsAt = Mapping[Point, Mapping[str, Row]]
 class Column:
     """A point that stands for a dataset, and the comparisons there by loss.
 
-    `dataset` is its short name, with the backbone or task where a dataset has several; `name` also says `tuned` or
-    `default` where both exist.
+    `dataset` is its short name, with the backbone where a task has several; `name` also has the task where a dataset
+    has several, and says `tuned` or `default` where both exist.
     """
 
     point: Point
@@ -123,7 +123,7 @@ def _columns(data: RunData, main: RowsAt, comparisons: pd.DataFrame) -> list[Col
         groups.setdefault(key, []).append(point)
     chosen: dict[Place, tuple[Point, int]] = {}
     for (task, dataset, is_tuned), points in groups.items():
-        largest = max(points, key=lambda point: len(compared[point]))  # the first of equals
+        largest = max(points, key=lambda point: _kinds(compared[point]))  # the first of equals
         mine = [point for point in points if point["experiment"] == largest["experiment"]]
         for backbone in dict.fromkeys(point["backbone"] for point in mine):
             here = [point for point in mine if point["backbone"] == backbone]
@@ -137,15 +137,20 @@ def _columns(data: RunData, main: RowsAt, comparisons: pd.DataFrame) -> list[Col
     for place in places:
         point, others = chosen[place]
         same = [other for other in places if other.dataset == place.dataset]
+        beside = [other for other in same if other.task == place.task]
         parts = [place.dataset.rpartition("/")[2]]
-        parts += [place.task] if len({other.task for other in same}) > 1 else []
-        parts += [backbones[place.backbone]] if len({other.backbone for other in same}) > 1 else []
+        parts += [backbones[place.backbone]] if len({other.backbone for other in beside}) > 1 else []
         dataset = ", ".join(parts)
-        both = len({other.tuned for other in same}) > 1
-        name = f"{dataset}, {'tuned' if place.tuned else 'default'}" if both else dataset
+        parts += [place.task] if len({other.task for other in same}) > 1 else []
+        parts += ["tuned" if place.tuned else "default"] if len({other.tuned for other in beside}) > 1 else []
         rows = main[point][baseline], compared[point]
-        columns.append(Column(point, place.task, dataset, name, place.tuned, *rows, others))
+        columns.append(Column(point, place.task, dataset, ", ".join(parts), place.tuned, *rows, others))
     return columns
+
+
+def _kinds(losses: Collection[str]) -> tuple[int, int]:
+    """How many losses these labels are, without and with their options."""
+    return len({label.partition("[")[0] for label in losses}), len(losses)
 
 
 def _task(data: RunData, name: str, tuned: bool, columns: Sequence[Column]) -> Task:

@@ -24,6 +24,24 @@ CLEARLY = 0.01  # of ln C, the loss of guessing: a fall of that much per tenth o
 Curve = Sequence[Mapping[str, float]]
 
 
+def chance(task: str, classes: int, counts: Mapping[str, int]) -> float | None:
+    """The accuracy of guessing, in percent; None if the record does not have what it depends on.
+
+    classification   1 / C
+    verification     the share of the more frequent kind of pair, same or different: one half if there are as many
+    retrieval        recall@1 of a random ranking: the mean over queries of R / (N − 1), where R of the N − 1 other
+                     images are of the query's class
+    """
+    if task == "classification":
+        return 100 / classes
+    if task == "verification":
+        same, different = counts.get("same", 1), counts.get("different", 1)
+        return 100 * max(same, different) / (same + different)
+    if "relevant" not in counts:
+        return None
+    return 100 * counts["relevant"] / (counts["queries"] * counts["gallery"])
+
+
 def at_chance(accuracies: Sequence[float], chance: float) -> bool:
     """Whether the interval of these accuracies over seeds reaches twice chance, or ten points above it if that is less.
 

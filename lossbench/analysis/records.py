@@ -83,6 +83,11 @@ class RunData:
         return frame[(frame["kind"] == "train") & (frame["status"] == "done")]
 
     @cached_property
+    def trained_at(self) -> dict[Point, pd.DataFrame]:
+        """They by point, in the order of the plan."""
+        return dict(points(self.trained))
+
+    @cached_property
     def measured(self) -> Measured:
         found = Measured(self.trained, self.metrics).add(self.to_target.values, self.to_target.grain)
         return found.add({"step_seconds": self._step_times}, {})
@@ -113,13 +118,16 @@ class RunData:
     @cached_property
     def at_chance(self) -> dict[LossAt, str]:
         """The losses whose networks have hardly learned anything at a point, each with a sentence that says so."""
-        task = dict(zip(self.trained["point"], self.trained["task"], strict=True))
+        tested = self.trained.drop_duplicates("point", keep="last")[["point", "task", "counts"]]  # of the newest record
+        known = {point: (task, counts) for point, task, counts in tested.itertuples(index=False)}
         found = {}
         for (point, loss), by_seed in self.measured.values.get("accuracy", {}).items():
-            chance, values = 50.0 if task[point] == "verification" else 100 / point["classes"], list(by_seed.values())
-            if readiness.at_chance(values, chance):
-                accuracy = f"accuracy {sum(values) / len(values):.1f} %, chance {chance:.1f} %"
-                found[point, loss] = f"{loss} is at chance{self.at(point)}: {accuracy}"
+            task, counts = known[point]
+            chance, values = readiness.chance(task, point["classes"], counts), list(by_seed.values())
+            if chance is not None and readiness.at_chance(values, chance):
+                score = "recall@1" if task == "retrieval" else "accuracy"
+                numbers = f"{score} {sum(values) / len(values):.1f} %, chance {chance:.1f} %"
+                found[point, loss] = f"{loss} is at chance{self.at(point)}: {numbers}"
         return found
 
     @cached_property
@@ -156,7 +164,7 @@ class RunData:
     @cached_property
     def points(self) -> list[Point]:
         """The points that have finished accuracy cells, in the order of the plan."""
-        return [point for point, _ in points(self.trained)]
+        return list(self.trained_at)
 
     @cached_property
     def axes(self) -> list[str]:

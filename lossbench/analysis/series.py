@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,8 +23,19 @@ from lossbench.core.point import told as axis_told
 
 LABELS = ("dataset", "backbone")  # the axes whose values are labels
 EVERYWHERE: Mapping[str, Any] = {}
-CURVE_COLUMNS = ["point", "loss", "series", "step", "n", "mean", "low", "high"]
 PAIR_COLUMNS = ["a", "b", "n", "delta", "low", "high", "level", "verdict", "flags", "points"]
+
+
+class Curve(NamedTuple):
+    """A learning curve of a loss: mean and interval over the `n` seeds of each step; `series` is loss or accuracy."""
+
+    loss: str
+    series: str
+    steps: NDArray[np.int64]
+    n: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -138,27 +149,38 @@ def pairs(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE)
     return pd.DataFrame(rows, columns=PAIR_COLUMNS)
 
 
-def curves(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
-    """Learning curves at one point: mean and interval over seeds by loss, series (loss, accuracy) and step."""
-    values: dict[tuple[Point, str, str, int], list[float]] = {}
-    for row in at_one_point(lying(results.trained, experiment, at)).to_dict("records"):
-        for step in row["curve"]:
-            for series, name, scale in (("loss", "loss", 1.0), ("accuracy", "correct", 100 / (row["total"] or 1))):
-                if step.get(name) is not None:
-                    key = row["point"], row["label"], series, step["step"]
-                    values.setdefault(key, []).append(scale * step[name])
-    rows = [(*key, len(found), *stats.mean_interval(found)) for key, found in values.items()]
-    return pd.DataFrame(rows, columns=CURVE_COLUMNS)
+def curves(results: Results, point: Point) -> list[Curve]:
+    """The learning curves at a point, by loss and series."""
+    values: dict[tuple[str, str], dict[int, list[float]]] = {}
+    rows = results.trained_at.get(point, results.trained.iloc[:0])
+    for label, curve, total in zip(rows["label"], rows["curve"], rows["total"], strict=True):
+        for series, name, scale in (("loss", "loss", 1.0), ("accuracy", "correct", 100 / (total or 1))):
+            known = [one for one in curve if one.get(name) is not None]
+            by_step = values.setdefault((label, series), {}) if known else {}
+            for one in known:
+                by_step.setdefault(one["step"], []).append(scale * one[name])
+    found = []
+    for (label, series), by_step in values.items():
+        steps = sorted(by_step)
+        samples = [by_step[step] for step in steps]
+        counts = np.array([len(sample) for sample in samples])
+        found.append(Curve(label, series, np.array(steps), counts, *stats.mean_intervals(samples)))
+    return found
 
 
 def timed(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
-    """The phases at the first timed point."""
+    """The phases at one timed point: that of the first table if it was timed, else the first."""
     mine = lying(results.phases, experiment, at)
-    return mine[mine["point"] == mine["point"].iloc[0]] if len(mine) else mine
+    if mine.empty:
+        return mine
+    stated = {column.point for column in results.answer.columns}
+    points = list(dict.fromkeys(mine["point"]))
+    chosen = next((point for point in points if point in stated), points[0])
+    return mine[[point == chosen for point in mine["point"]]]
 
 
 def front(results: Results, experiment: str, at: Mapping[str, Any] = EVERYWHERE) -> pd.DataFrame:
-    """The headline metric against step time at the first timed point, as the tables state them: point, loss, n, rounds,
+    """The headline metric against step time at the point of `timed`, as the tables state them: point, loss, n, rounds,
     value, low, high, ratio, ratio_low, ratio_high, chance; and best: no other loss is as good and as fast.
     """
     keys = ["point", "loss"]

@@ -6,7 +6,7 @@ A guard changes no number: it says where a number means less than it seems to.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,11 +130,11 @@ def few_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
 
 def at_chance(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
     """A network that has not learned anything says nothing about its loss."""
-    by_experiment: dict[str, Counter[str]] = {}
+    by_experiment: dict[str, list[str]] = {}
     for point, loss in data.at_chance:
-        by_experiment.setdefault(point["experiment"], Counter())[loss] += 1
+        by_experiment.setdefault(point["experiment"], []).append(loss)
     for experiment, losses in by_experiment.items():
-        listed = _listed([f"{loss} ({count} points)" if count > 1 else loss for loss, count in losses.items()])
+        listed = _listed(_counted(losses))
         text = f"hardly better than guessing: {listed}. Comparisons and claims with them are not testable."
         yield Caution(AT_CHANCE, experiment, text)
 
@@ -147,8 +147,8 @@ def undertrained(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
     for experiment, mine in points.items():
         every = sum(point["experiment"] == experiment for point in data.points)
         text = (
-            f"the training loss of {data.info.baseline} was still falling clearly at the last step "
-            f"({len(mine)} of {every} points): differences may change with more steps."
+            f"the training loss of {data.info.baseline} was still falling clearly at the last step"
+            f"{f' ({len(mine)} of {every} points)' if every > 1 else ''}: differences may change with more steps."
         )
         yield Caution(UNDERTRAINED, experiment, text)
 
@@ -158,10 +158,9 @@ def one_seed(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     frame = _headline(data, comparisons)
     frame = frame[frame["flags"].str.contains(ONE_SEED)]
     for experiment, group in frame.groupby("experiment", sort=False):
-        listed = _listed([f"{row['loss']}{data.at(row['point'])}" for row in group.to_dict("records")])
         text = (
-            f"the verdict on {listed} changes if one seed is left out, or if one more is as far off as the worst seed "
-            "seen at that point."
+            f"the verdict on {_listed(_counted(group['loss']))} changes if one seed is left out, or if one more is as "
+            "far off as the worst seed seen at that point."
         )
         yield Caution(ONE_SEED, str(experiment), text)
 
@@ -222,17 +221,21 @@ def second_look(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
 
 def best_epoch(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
     """How much better the numbers would look if the best point of each curve were chosen on the test set."""
+    found = {}
     for experiment, group in data.trained.groupby("experiment", sort=False):
         gaps = []
         for curve, correct, total in zip(group["curve"], group["correct"], group["total"], strict=True):
             if scored := [point["correct"] for point in curve if "correct" in point]:
                 gaps.append(100 * (max(*scored, correct) - correct) / total)
         if gaps:
-            text = (
-                "accuracy is that of the last step; choosing the best point of each curve on the test set would look "
-                f"{np.mean(gaps):.2f} points better on average."
-            )
-            yield Caution("best epoch", str(experiment), text)
+            found[str(experiment)] = float(np.mean(gaps))
+    if found:
+        ends = dict.fromkeys(f"{value:.2f}" for value in (min(found.values()), max(found.values())))
+        text = (
+            "accuracy is that of the last step; choosing the best point of each curve on the test set would look "
+            f"{' to '.join(ends)} points better on average."
+        )
+        yield Caution("best epoch", ", ".join(found), text)
 
 
 def multiplicity(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
@@ -257,6 +260,11 @@ GUARDS: tuple[Callable[[RunData, pd.DataFrame], Iterator[Caution]], ...] = (
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _counted(names: Iterable[str]) -> list[str]:
+    """Each name once, with the number of points if there are several."""
+    return [f"{name} ({count} points)" if count > 1 else name for name, count in Counter(names).items()]
 
 
 def _headline(data: RunData, comparisons: pd.DataFrame) -> pd.DataFrame:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 60  # of a table at the end of a run
 WIDTH = 100  # columns of what a run prints at its end
+LABEL = 28  # of them for the label of a loss; longer ones are folded
+BESIDE = ("step time", "extra bytes", "failed")  # columns of the first table that are not datasets
 ON_FILE = ("evidence", "seeds needed", "tested as", "n")  # columns of claims that only the report shows
 DONE, UNFINISHED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 
@@ -51,8 +53,18 @@ def console(most: int | None = None) -> Any:
     return found
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str], title: str = "") -> Any:
-    """A table of plain text without markup, so `cnn[channels=8]` keeps its brackets."""
+def table_of(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: Collection[str],
+    title: str = "",
+    tight: bool = False,
+) -> Any:
+    """A table of plain text without markup, so `cnn[channels=8]` keeps its brackets.
+
+    `tight`: headings have one word per line, and numbers are never wrapped.
+    """
     import rich.box
     import rich.table
     from rich.text import Text
@@ -61,7 +73,11 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Col
         title=Text(plain.line(title), style="bold") if title else None, title_justify="left", box=rich.box.SIMPLE_HEAD
     )
     for column in columns:
-        table.add_column(Text(plain.line(column)), justify="left" if column in left else "right", overflow="fold")
+        heading = plain.line(column).replace(" ", "\n" if tight else " ")
+        is_text = column in left
+        table.add_column(
+            Text(heading), justify="left" if is_text else "right", overflow="fold", no_wrap=tight and not is_text
+        )
     for row in rows:
         table.add_row(*(Text(plain.line(cell), style=STYLES.get(cell, "")) for cell in row))
     return table
@@ -128,7 +144,7 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
         )
     for download in job.downloads:
         echo(f"to fetch: {download}")
-    for sentence in job.not_run():
+    for sentence in (*job.notices, *job.not_run()):
         echo(sentence)
     warm = [cell for cell in job.chosen if cell.kind == "warm"]
     users = [cell for cell in job.chosen if cell.warm and cell.kind in SCORED]
@@ -173,7 +189,7 @@ def show_report(report: Report) -> None:
             _show(block, kept, report)
     for block in sections["answer"].blocks:
         if isinstance(block, Table):
-            _show(block, block.columns, report)
+            _show_answer(block)
             echo(textwrap.fill(block.caption, WIDTH))
         elif isinstance(block, Prose):
             echo(textwrap.fill(f"{block.lead} {block.text}".strip(), WIDTH))
@@ -187,6 +203,34 @@ def _show(table: Table, columns: Sequence[str], report: Report) -> None:
     console(WIDTH).print(table_of(columns, rows, left=table.left))
     if (more := len(table.rows) - MOST_ROWS) > 0:
         echo(f"… and {more} more rows; {report.files['summary.md']} has all")
+
+
+def _show_answer(table: Table) -> None:
+    """The first table, with as many columns as fit; those that are left out are named below it."""
+    screen = console(WIDTH)
+    width = min(screen.width, WIDTH)
+    # What the sentences above say too is left out first, then the last datasets.
+    datasets = [column for column in table.columns[1:] if column not in BESIDE]
+    rest = [column for column in ("failed", "extra bytes") if column in table.columns] + datasets[:0:-1]
+    kept, left_out = list(table.columns), []
+    while rest and _needed(table, kept) > width:
+        left_out.append(rest.pop(0))
+        kept.remove(left_out[-1])
+    places = [table.columns.index(column) for column in kept]
+    rows = [[row[place] for place in places] for row in table.rows]
+    screen.print(table_of(kept, rows, left=table.left, tight=True))
+    if left_out:
+        echo(textwrap.fill(f"Not shown here: {'; '.join(left_out)}.", WIDTH))
+
+
+def _needed(table: Table, columns: Sequence[str]) -> int:
+    """The width of these columns with headings of one word per line; long labels can be folded."""
+    total = 1
+    for column in columns:
+        place = table.columns.index(column)
+        longest = max(len(text) for text in [*column.split(), *(row[place] for row in table.rows)])
+        total += 3 + (min(longest, LABEL) if column in table.left else longest)
+    return total
 
 
 def show_comparison(found: Comparison) -> None:

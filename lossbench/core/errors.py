@@ -58,7 +58,8 @@ class ClusterLostError(RunError):
 
 # What other libraries call a loss or a key.
 ELSEWHERE = {"cross_entropy": "softmax", "crossentropy": "softmax", "ce": "softmax", "learning_rate": "lr"}
-ELSEWHERE |= {"model": "backbone", "network": "backbone", "wd": "weight_decay"}
+ELSEWHERE |= {"model": "backbone", "network": "backbone", "wd": "weight_decay", "optim": "optimizer"}
+ELSEWHERE |= {"scheduler": "decay", "lr_scheduler": "decay", "grad_clip": "clip", "max_grad_norm": "clip"}
 MOST_MISTAKES = 20  # of a suite that are shown
 MOST_ERROR, MOST_LINE, MOST_SHOWN = 20_000, 2_000, 300  # characters: in a record, in one of its lines, in a terminal
 
@@ -85,6 +86,8 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     by_case = {each.lower(): each for each in sorted(set(known))}
     if (other := ELSEWHERE.get(word.lower())) in by_case:
         return by_case[other]
+    if (last := word.lower().rpartition(".")[2]) in by_case:  # `schedule.lr` for `lr`
+        return by_case[last]
     close = difflib.get_close_matches(word.lower(), list(by_case), n=1, cutoff=0.5)
     return by_case[close[0]] if close else None
 

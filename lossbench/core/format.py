@@ -15,6 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from lossbench.core.errors import nearest
 from lossbench.core.labels import label, parse_label
+from lossbench.core.values import shown
 
 Task = Literal["classification", "verification", "retrieval"]
 
@@ -94,6 +95,11 @@ def _decay_table(written: Any) -> Any:
     """A decay in one form: a table, or None if the learning rate is constant."""
     if isinstance(written, str) and written not in SHAPES:
         raise ValueError(f"unknown decay '{written}'; {nearest(written, SHAPES)}")
+    if not isinstance(written, str | dict | Text | None):
+        shapes = ", ".join(f"'{shape}'" for shape in SHAPES)
+        raise ValueError(f"must be {shapes} or a table such as {{ factor = 0.1, every = 500 }}, got {shown(written)}")
+    if isinstance(written, dict) and not written.keys() & {"every", "at", "shape"}:
+        raise ValueError("needs one of the keys 'every', 'at' and 'shape'")
     if written == "constant":
         return None
     table = {"shape": written} if isinstance(written, str) else written
@@ -101,13 +107,13 @@ def _decay_table(written: Any) -> Any:
 
 
 def _decay_form(written: Any) -> str:
-    """The form that is used, so that an error refers to this form only."""
+    """The form that is used, so that an error refers to this form only; no key of a table has its name."""
     keys = written if isinstance(written, dict) else vars(written) if isinstance(written, Text) else ()
-    return next((key for key in ("shape", "at") if key in keys), "every")
+    return "annealing" if "shape" in keys else "milestones" if "at" in keys else "steps"
 
 
 DecayTable = Annotated[
-    Annotated[Decay, Tag("every")] | Annotated[Milestones, Tag("at")] | Annotated[Annealing, Tag("shape")],
+    Annotated[Decay, Tag("steps")] | Annotated[Milestones, Tag("milestones")] | Annotated[Annealing, Tag("annealing")],
     Discriminator(_decay_form),
 ]
 AnyDecay = Literal["constant", "cosine", "linear", "poly"] | Decay | Milestones | Annealing  # as it may be written
@@ -121,7 +127,7 @@ def _optimizer_label(written: Any) -> Any:
     elif isinstance(written, dict) and isinstance(written.get("name"), str):
         name, options = written["name"], {key: value for key, value in written.items() if key != "name"}
     else:
-        raise ValueError("must be a name, or a table with a name")
+        raise ValueError(f"must be a name, or a table with a name, got {shown(written)}")
     text = label(name, dict(sorted(options.items())))
     if parse_label(text) != (name, options):
         raise ValueError(f"has options that cannot be written as a label, got '{text}'")

@@ -158,6 +158,7 @@ class Experiment:
     device: str = "cpu"
     autocast: str | None = None
     channels_last: bool = False
+    compile: bool = False
     trials: Trials | None = None
     tunes: str = ""  # for a tuned experiment: the one whose trials chose its settings
     settings: Mapping[LossAt, Setting] | None = None  # for a tuned experiment; a loss without a setting is left out
@@ -192,7 +193,7 @@ class Experiment:
 
     def trains_as(self, other: Experiment) -> bool:
         """Whether its cells are trained as those of `other`, apart from losses, seeds and machines."""
-        free = ["losses", "seeds", "timing", "trials", "published", "threads", "device", "channels_last"]
+        free = ["losses", "seeds", "timing", "trials", "published", "threads", "device", "channels_last", "compile"]
         free += ["metrics", "default_metrics", "keep"]
         return replace(self, **{name: getattr(other, name) for name in free}) == other
 
@@ -311,6 +312,7 @@ class Cell:
     device: str = "cpu"
     autocast: str | None = None
     channels_last: bool = False
+    compile: bool = False
     axes: Mapping[str, Any] = field(default_factory=dict, compare=False)  # its point, without the experiment
     shows: tuple[str, ...] = field(default=(), compare=False)  # the axes that its title names besides C and M
     trial: int | None = None  # for a trial: its number, from 1
@@ -413,7 +415,7 @@ class Cell:
             "warm": self.warm and self.warm.identity(),
             "timing": self.timing and self.timing.model_dump(),
             "threads": self.threads,
-            "device": [self.device, self.autocast, self.channels_last],
+            "device": [self.device, self.autocast, self.channels_last, *(["compile"] if self.compile else [])],
             **({} if self.horizon is None else {"horizon": self.horizon}),
         }
         canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -430,10 +432,11 @@ class Cell:
             changed = {"schedule": dict(warm.schedule)} if warm.schedule else {}
             return {"loss": plain(warm.loss), "steps": warm.steps} | changed
 
-        horizon = {} if self.horizon is None else {"horizon": self.horizon}
+        rare = {} if self.horizon is None else {"horizon": self.horizon}
+        rare |= {"compile": True} if self.compile else {}
         return {
             **{name: getattr(self, name) for name in PLAIN},
-            **horizon,
+            **rare,
             "axes": dict(self.axes),
             "shows": list(self.shows),
             "dataset": plain(self.dataset),
@@ -469,6 +472,7 @@ class Cell:
             metrics=tuple(Spec(**spec) for spec in data["metrics"]),
             keep=tuple(data["keep"]),
             horizon=data.get("horizon"),
+            compile=data.get("compile", False),
         )
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from lossbench.core.errors import PluginError
 from lossbench.core.format import Schedule
@@ -23,16 +25,20 @@ from lossbench.data import load_dataset
 from lossbench.data.dataset import Dataset
 from lossbench.plan.forecast import kind_of
 from lossbench.plugins import class_weights
+from lossbench.plugins.metrics import of_spec
 from lossbench.plugins.registry import Kind, Registry
 from lossbench.training import measure
+from lossbench.training.artefacts import restricted
 from lossbench.training.batches import Batches, as_input
+from lossbench.training.cell import compile_first, settle
 from lossbench.training.evaluation import features_of
 from lossbench.training.recipe import optimizer_of
-from lossbench.training.state import build
+from lossbench.training.state import TrainState, build
 
 PROBE_STEPS = 5
 PROBE_SECONDS = 1.0  # at most for one kind of cell, after its first step
 PROBES_SECONDS = 15.0  # at most for all: kinds that are left take the mean cost of the others
+COMPILE_SECONDS = 60.0  # the same for what is compiled first, which cells need not do again
 
 Begin = Callable[[str], object]
 
@@ -71,21 +77,36 @@ def preflight(
         dataset = plugin("dataset", cell.dataset, (cell.classes,), load)
         if dataset is not None:
             sizes = (cell.width, cell.dataset.meaning(), cell.classes)
-            plugin("backbone", cell.backbone, sizes, partial(_try_backbone, cell, registry, dataset))
+            runs = plugin("backbone", cell.backbone, sizes, partial(_try_backbone, cell, registry, dataset))
+            if runs and cell.compile:
+                shape = ("compile", dataset.in_shape)
+                plugin("backbone", cell.backbone, shape, partial(_try_compiling, cell, registry, dataset))
         for spec in cell.metrics:
-            if spec.source != BUILT_IN:
-                plugin("metric", spec, (), registry.find("metric", spec.name).load)
+            plugin("metric", spec, (cell.task,), partial(_try_metric, spec, cell, registry))
         for spec in [*cell.losses, *([cell.warm.loss] if cell.warm else [])]:
             plugin("loss", spec, (cell.width, cell.classes), partial(_try_loss, spec, cell, registry, needed or {}))
     return list(problems)
 
 
-def _try_backbone(cell: Cell, registry: Registry, dataset: Dataset) -> None:
-    network = registry.find("backbone", cell.backbone.name).load()
-    backbone = network(dataset.in_shape, cell.width, **cell.backbone.options).train()
-    shape = tuple(backbone(as_input(dataset.train.gather(np.arange(2)))).shape)
+def _try_backbone(cell: Cell, registry: Registry, dataset: Dataset) -> bool:
+    backbone, images = _backbone(cell, registry, dataset)
+    shape = tuple(backbone(images).shape)
     if shape != (2, cell.width):
         raise ValueError(f"returns features of shape {shape} for two images, expected (2, {cell.width})")
+    return True
+
+
+def _try_compiling(cell: Cell, registry: Registry, dataset: Dataset) -> None:
+    from lossbench.training import compiled  # takes seconds
+
+    compiled.check(*_backbone(cell, registry, dataset))
+
+
+def _backbone(cell: Cell, registry: Registry, dataset: Dataset) -> tuple[nn.Module, Tensor]:
+    """A backbone in training mode and two images."""
+    network = registry.find("backbone", cell.backbone.name).load()
+    backbone = network(dataset.in_shape, cell.width, **cell.backbone.options).train()
+    return backbone, as_input(dataset.train.gather(np.arange(2)))
 
 
 def _try_optimizer(schedule: Schedule) -> None:
@@ -93,6 +114,16 @@ def _try_optimizer(schedule: Schedule) -> None:
     optimizer = optimizer_of(schedule, *modules)
     sum(module(torch.ones(2, 2)).sum() for module in modules).backward()
     optimizer.step()
+
+
+def _try_metric(spec: Spec, cell: Cell, registry: Registry) -> None:
+    """Load a metric; measure one of ours, which refuses options out of range, on a made-up network."""
+    from lossbench.training.check import made_up  # no cell needs it
+
+    metric = of_spec(registry, spec)
+    measure = metric.measure
+    if spec.source == BUILT_IN and metric.source == "test":
+        measure(restricted(made_up(cell.task), metric.needs))
 
 
 def _try_loss(spec: Spec, cell: Cell, registry: Registry, needed: Mapping[str, str]) -> None:
@@ -111,37 +142,47 @@ def _try_loss(spec: Spec, cell: Cell, registry: Registry, needed: Mapping[str, s
 def probe(cells: list[Cell], registry: Registry, data: Path, begin: Begin) -> list[dict[str, Any]]:
     """The cost of each kind of cell, from a few real steps: seconds per step, seconds to score, bytes at the peak.
 
-    `cells` has one cell of each kind.
+    For a compiled kind also the seconds to compile it, 0 if that was done before, and of an eager step. `cells` has one
+    cell of each kind.
     """
     costs: list[dict[str, Any]] = []
     meters: dict[str, measure.PeakMemory] = {}  # by device, made before its first kind: later kinds use what that frees
-    began = time.perf_counter()
+    began, compiling = time.perf_counter(), 0.0
     for cell in cells:
-        if time.perf_counter() - began > PROBES_SECONDS:
+        if time.perf_counter() - began - compiling > PROBES_SECONDS or compiling > COMPILE_SECONDS:
             break
         begin(cell.title)
-        torch.set_num_threads(cell.threads)
+        settle(cell)
         dataset = load_dataset(cell.dataset.name, seed=cell.seed, data=data, registry=registry, **cell.dataset.options)
         if cell.device not in meters:
             meters[cell.device] = measure.PeakMemory(cell.device)
+        more: dict[str, float] = {}
+        if cell.compile:
+            more["compile"] = compile_first(cell, registry, dataset)
+            compiling += more["compile"]
+            eager = build(replace(cell, compile=False), cell.loss, registry, dataset.in_shape)
+            more["eager"] = _step_seconds(eager, Batches.of(cell, dataset))
         state = build(cell, cell.loss, registry, dataset.in_shape)
-        batches = Batches.of(cell, dataset)
-        state.train()
-        state.update(*batches.at(0))
-        measure.synchronise(cell.device)
-        started = time.perf_counter()
-        steps = 0
-        while steps < PROBE_STEPS and (not steps or time.perf_counter() - started < PROBE_SECONDS):
-            steps += 1
-            state.update(*batches.at(steps))
-        measure.synchronise(cell.device)
-        step = (time.perf_counter() - started) / steps
+        step = _step_seconds(state, Batches.of(cell, dataset))
         some = dataset.test.take(np.arange(min(256, len(dataset.test))))
         started = time.perf_counter()
         features_of(state, some)
         image = (time.perf_counter() - started) / len(some)
         scored = len(dataset.test) + min(len(dataset.train), 10_000)
-        costs.append(
-            {"kind": kind_of(cell), "step": step, "score": image * scored, "bytes": meters[cell.device].added()}
-        )
+        cost = {"kind": kind_of(cell), "step": step, "score": image * scored, "bytes": meters[cell.device].added()}
+        costs.append(cost | more)
     return costs
+
+
+def _step_seconds(state: TrainState, batches: Batches) -> float:
+    """Seconds per step of training, after the first one."""
+    state.train()
+    state.update(*batches.at(0))
+    measure.synchronise(state.device)
+    started = time.perf_counter()
+    steps = 0
+    while steps < PROBE_STEPS and (not steps or time.perf_counter() - started < PROBE_SECONDS):
+        steps += 1
+        state.update(*batches.at(steps))
+    measure.synchronise(state.device)
+    return (time.perf_counter() - started) / steps

@@ -50,7 +50,7 @@ def _remeasured(cell: Cell, registry: Registry, data: Path, store: Store) -> Non
     if content is None or not (wanting := stale(cell, content)):
         return
     torch.set_num_threads(cell.threads)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     kept = content.get("kept", {})
     found = measure_named(cell, registry, _evaluation(cell, wanting, kept, registry, data, store), content, wanting)
     record = Record.from_json(content)

@@ -1,8 +1,8 @@
 """Which cell runs when: the same rules for every engine.
 
-A cell runs after its warm start; timing cells run alone; a cell that another run on the same folder holds is left to
-that run; a cell that fails because of its environment is tried again if the engine allows it. Every cell ends with a
-record.
+A cell runs after its warm start, and warm starts begin early enough to keep all cores busy; timing cells run alone; a
+cell that another run on the same folder holds is left to that run; a cell that fails because of its environment is
+tried again if the engine allows it. Every cell ends with a record.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class _Scheduler:
                 running.claim.close()
 
     def fill(self) -> None:
-        """Start what can start, in order."""
-        for cell in list(self.waiting):
+        """Start what can start."""
+        for cell in self.ordered():
             busy = [other.cell for other in self.running.values()]
             alone = "timing" in (cell.kind, *(other.kind for other in busy))
             if len(busy) >= self.engine.size() or (alone and busy):
@@ -111,6 +111,27 @@ class _Scheduler:
                 self.start(cell, claim)
             else:
                 claim.close()
+
+    def ordered(self) -> list[Cell]:
+        """The waiting cells as planned, but the next warm start first once the others would end before it does.
+
+        Otherwise a late warm start would leave all cores but one without work.
+        """
+        warm = next((cell for cell in self.waiting if cell.kind == "warm"), None)
+        if warm is None:
+            return list(self.waiting)
+        pending = {
+            cell.key
+            for cell in (*self.waiting, *(other.cell for other in self.running.values()))
+            if cell.kind == "warm"
+        }
+        steps, enough = 0, warm.schedule.steps * self.engine.size()
+        for cell in self.waiting:
+            if cell.kind != "warm" and not (cell.warm and cell.warm_cell().key in pending):
+                steps += cell.schedule.steps
+                if steps > enough:
+                    return list(self.waiting)
+        return [warm, *(cell for cell in self.waiting if cell is not warm)]
 
     def start(self, cell: Cell, claim: ExitStack) -> None:
         known = self.store.read(cell.key)

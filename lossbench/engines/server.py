@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 
 from lossbench.core.files import opened
 from lossbench.core.guard import adopt_orphans, die_with_parent, end_descendants, end_tree, leave_as, reap, wake_on
-from lossbench.engines import fresh
+from lossbench.engines import eager, fresh
 
 LOG_END = 1 << 19  # bytes kept from the beginning of a log, and as many from its end
 FLUSH_SECONDS = 1.0  # between two writes of the end of a long log
@@ -84,6 +84,7 @@ def _preload(modules: list[str], say: Callable[..., None]) -> None:
         say(importing=module)
         with contextlib.suppress(Exception, SystemExit):  # the cell that needs it fails with the error in its own log
             importlib.import_module(module)
+    eager.spare_dynamo()
     if worker := sys.modules.get("lossbench.engines.worker"):
         with contextlib.suppress(Exception):  # another plugin may claim the name: the plan says so
             worker.warm_up()

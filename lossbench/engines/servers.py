@@ -22,10 +22,11 @@ from typing import Any
 from lossbench.core import guard
 from lossbench.core.errors import LossbenchError, RunError
 from lossbench.core.model import Cell, Spec
+from lossbench.data.cache import user_cache
 from lossbench.plugins.registry import Registry
 
-# Everything a cell imports lazily, so that a fork costs milliseconds: torch's optimizer pulls in the last three.
-PRELOAD = ("numpy", "torch", "torch.optim", "torch._dynamo", "torch._inductor.config", "lossbench.engines.worker")
+# Everything that a cell imports, so that a fork costs milliseconds. torch._dynamo is spared: see `engines.eager`.
+PRELOAD = ("numpy", "torch", "torch.optim", "lossbench.engines.worker")
 LOADED = ("numpy", "torch")  # libraries that PRELOAD covers
 
 # One thread until a cell says otherwise; cuBLAS is deterministic only with a workspace of a fixed size. What a step
@@ -37,8 +38,11 @@ FIXED = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # where torch keeps compiled code; by default a folder that reboots delete
+
 IMPORT_SECONDS = 120.0  # for one library of a plugin to be imported
 START_SECONDS = 600.0  # for torch, which a cold network disk may make slow
+COMPILE_SECONDS = 1200.0  # for a backbone to be compiled, on a busy machine
 STEP_SECONDS = 120.0  # for a plugin to be built and run once before anything trains
 POLL_SECONDS = 0.5
 
@@ -52,7 +56,8 @@ class Server:
         self._libraries = libraries  # module → what imports it, such as the path of a plugin
         self._importing: tuple[str, float] | None = ("", time.monotonic())
         arguments = ["-m", "lossbench.engines.server", *PRELOAD, *libraries]
-        self._process, self._lifeline = guard.started(arguments, FIXED, stderr=subprocess.DEVNULL)
+        environment = {**FIXED, COMPILED: os.environ.get(COMPILED) or str(user_cache() / "compiled")}
+        self._process, self._lifeline = guard.started(arguments, environment, stderr=subprocess.DEVNULL)
         self._listener = threading.Thread(target=self._listen, args=(events,), daemon=True)
         self._listener.start()
 
@@ -118,14 +123,26 @@ class Server:
 class Servers:
     """The fork servers of a run. News of jobs comes from all servers through one queue."""
 
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
+    def __init__(self, registry: Registry | None = None) -> None:
+        self.registry = registry or Registry()  # a run may start servers before it has read its suite
         self._events: queue.Queue[Event] = queue.Queue()
         self._running: dict[frozenset[str], Server] = {}
 
     def of(self, cell: Cell) -> Server:
         """The server for a cell; started if it is the first of its kind."""
-        imports = self._imports(cell)
+        return self._with(self._imports(cell))
+
+    def start_ahead(self) -> None:
+        """Start the server that most cells need, the one without libraries: torch is imported while a suite is read."""
+        self._with({})
+
+    def keep(self, cells: Sequence[Cell]) -> None:
+        """End the servers that none of these cells needs."""
+        needed = {frozenset(self._imports(cell)) for cell in cells}
+        for kind in self._running.keys() - needed:
+            self._running.pop(kind).close()
+
+    def _with(self, imports: Mapping[str, str]) -> Server:
         kind = frozenset(imports)
         if kind not in self._running:
             self._running[kind] = Server(imports, self._events)
@@ -136,12 +153,17 @@ class Servers:
         plugins = [self.registry.find("backbone", cell.backbone.name)]
         plugins += [self.registry.find("loss", spec.name) for spec in cell.losses]
         optimizer = {"timm.optim": f"optimizer '{cell.schedule.optimizer}'"} if cell.schedule.timm else {}
-        return optimizer | {
-            module: str(plugin.path)
-            for plugin in plugins
-            for module in plugin.footprint.modules
-            if module.partition(".")[0] not in LOADED
-        }
+        compiled = {"lossbench.training.compiled": "compile = true"} if cell.compile else {}
+        return (
+            optimizer
+            | compiled
+            | {
+                module: str(plugin.path)
+                for plugin in plugins
+                for module in plugin.footprint.modules
+                if module.partition(".")[0] not in LOADED
+            }
+        )
 
     def start(self, cells: Sequence[Cell]) -> None:
         """Start the servers of these cells, and wait until they have imported everything."""
@@ -169,7 +191,10 @@ class Servers:
         A plugin that takes longer than `limit` seconds (at least STEP_SECONDS) to build or to run once is a problem,
         and so is a loss without class weights if its label is in `needed`.
         """
-        distinct = {(cell.classes, cell.width, *(spec.meaning() for spec in _plugins(cell))): cell for cell in cells}
+        distinct = {
+            (cell.classes, cell.width, cell.compile, *(spec.meaning() for spec in _plugins(cell))): cell
+            for cell in cells
+        }
         problems: dict[str, None] = {}
         for server, mine in self._by_server(list(distinct.values())):
             limit = max(limit, STEP_SECONDS)
@@ -193,7 +218,7 @@ class Servers:
         return [
             cost
             for server, mine in self._by_server(cells)
-            for cost in self._ask("probe", server, mine, data, STEP_SECONDS)[0]
+            for cost in self._ask("probe", server, mine, data, _patience(mine))[0]
         ]
 
     def _by_server(self, cells: Sequence[Cell]) -> list[tuple[Server, list[Cell]]]:
@@ -245,6 +270,11 @@ class Servers:
         for server in self._running.values():
             server.close()
         self._running, self._events = {}, queue.Queue()
+
+
+def _patience(cells: Sequence[Cell]) -> float:
+    """Seconds that one step of a probe may take."""
+    return COMPILE_SECONDS if any(cell.compile for cell in cells) else STEP_SECONDS
 
 
 def _plugins(cell: Cell) -> list[Spec]:

@@ -36,6 +36,8 @@ ASIDE: dict[str, Callable[..., Any]] = {"preflight": preflight, "probe": probe, 
 def warm_up() -> None:
     """Read what every cell reads, once and before the fork: the sources of lossbench that datasets import."""
     _ = Registry().find("dataset", "digits").footprint
+    if compiled := sys.modules.get("lossbench.training.compiled"):  # a server of compiled cells
+        compiled.warm_up()
 
 
 def work(job: dict[str, Any]) -> int:

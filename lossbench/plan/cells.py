@@ -124,6 +124,7 @@ def _grid(experiment: Experiment, seed: int, datasets: Sequence[DataAt]) -> Iter
             device=experiment.device,
             autocast=experiment.autocast,
             channels_last=experiment.channels_last,
+            compile=experiment.compile,
             metrics=experiment.metrics,
             default_metrics=experiment.default_metrics,
             keep=experiment.keep,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lossbench.core import gpus
+from lossbench.core import compiler, gpus
 from lossbench.core.errors import DataError, MissingDataError, SuiteError
 from lossbench.core.model import Cell, DataAt, Experiment, Spec, Suite
 from lossbench.data import data_folder, load_dataset
@@ -43,6 +43,8 @@ class Job:
     profiles: Profiles
     choice: choose.Choice | None = None  # from the suite's `auto`; None: the profile was given
     downloads: Sequence[Download] = ()  # what a run fetches first; until then these experiments have no data
+
+    notices: Sequence[str] = ()  # what the user is told before anything trains
 
     def not_run(self) -> list[str]:
         """One sentence per experiment whose data is unavailable."""
@@ -132,6 +134,7 @@ def prepare(
         reasons={experiment: supply.why(names) for experiment, names in lacking.items()},
         coming={experiment for download in downloads for experiment in download.experiments},
     )
+    parsed, notices = with_compiler(parsed)
     cells = plan(parsed)
     resolved = selection.resolved(cells, registry)
     chosen = select(cells, resolved)
@@ -139,7 +142,7 @@ def prepare(
         hint = f"`lossbench plan {source.argument}` lists the cells"
         raise SuiteError(f"{source.name}: no cell matches {selection.filters()}; {hint}")
     chosen = _shard(unique(chosen), selection.shard, parsed, source)
-    return Job(parsed, registry, supply.folder, cells, chosen, resolved, profiles, choice, downloads)
+    return Job(parsed, registry, supply.folder, cells, chosen, resolved, profiles, choice, downloads, notices)
 
 
 def _profiles(source: Source, selection: Selection, supply: Supply) -> Profiles:
@@ -268,6 +271,14 @@ def with_data(
     if not here:
         raise DataError(next(iter(missing.values())).replace(DATA, str(folder)))
     return replace(suite, info=replace(suite.info, missing=missing, examples=examples), experiments=tuple(here))
+
+
+def with_compiler(suite: Suite) -> tuple[Suite, list[str]]:
+    """The suite as this machine can train it: eagerly if it has no C++ compiler, and a notice that says so."""
+    if compiler.found() or not any(experiment.compile for experiment in suite.experiments):
+        return suite, []
+    experiments = tuple(replace(experiment, compile=False) for experiment in suite.experiments)
+    return replace(suite, experiments=experiments), [f"compile = true: {compiler.missing()}, cells train eagerly"]
 
 
 def _check_lengths(experiment: Experiment) -> None:

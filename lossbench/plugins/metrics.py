@@ -93,7 +93,8 @@ def find(registry: Registry, written: str) -> MetricFile:
             raise OptionError(key, f"option '{key}' of metric '{name}' {wrong[1]}")
     if not options:
         names = ", ".join(metric.name for metric in declared(plugin))
-        raise PluginError(f"unknown metric '{written}'; {plugin.path} has the metrics {names}")
+        other = f", or another {option} after the @" if (option := plugin.constants.get("AT")) else ""
+        raise PluginError(f"unknown metric '{written}'; known: {names}{other}")
     values = plugin.parse_options(options)
     if list(options) == [option := str(plugin.constants.get("AT"))]:
         return _at(plugin, option, values[option])

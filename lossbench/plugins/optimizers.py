@@ -34,9 +34,10 @@ class Optimizer:
     unusable: str = ""
 
     @property
-    def options(self) -> list[str]:
-        """The names of its options."""
-        return [name for name in _arguments(*self.place) if name not in (*SCHEDULE, *INTERNAL)]
+    def options(self) -> dict[str, object]:
+        """Its options with their defaults; None for those that are not numbers, texts or tuples of them."""
+        arguments = _arguments(*self.place)
+        return {name: value for name, value in arguments.items() if name not in (*SCHEDULE, *INTERNAL)}
 
 
 def find(name: str) -> Optimizer:
@@ -103,15 +104,26 @@ def _constant(node: ast.expr) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
+def _literal(node: ast.expr | None) -> object:
+    try:
+        return None if node is None else ast.literal_eval(node)
+    except ValueError:
+        return None
+
+
 @cache
-def _arguments(package: str, module: str, name: str) -> tuple[str, ...]:
-    """The arguments of a class's constructor."""
+def _arguments(package: str, module: str, name: str) -> dict[str, object]:
+    """The arguments of a class's constructor with their defaults; None for those without a literal one."""
     tree = ast.parse((_folder(package) / f"{module}.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             for method in node.body:
                 if isinstance(method, ast.FunctionDef) and method.name == "__init__":
-                    return tuple(argument.arg for argument in (*method.args.args, *method.args.kwonlyargs))
+                    found: dict[str, object] = dict.fromkeys(each.arg for each in method.args.args)
+                    last = list(found)[len(found) - len(method.args.defaults) :]
+                    found |= {name: _literal(node) for name, node in zip(last, method.args.defaults, strict=True)}
+                    named = zip(method.args.kwonlyargs, method.args.kw_defaults, strict=True)
+                    return found | {each.arg: _literal(node) for each, node in named}
     raise PluginError(f"{package}.optim.{module}: no class {name}")
 
 

@@ -86,7 +86,7 @@ def rising(low: float, high: float) -> tuple[float, float]:
 def _one(given: Any, parse: Callable[[Any], Any]) -> Range | Choices:
     if isinstance(given, tuple):
         if len(given) != 2 or not all(_is_number(end) for end in given):
-            raise ValueError(f"must be two numbers that are 0 or from 1e-100 to 1e100 in size, got {given!r}")
+            raise ValueError(f"must be two numbers that are 0 or from 1e-100 to 1e100 in size, got {list(given)!r}")
         low, high = rising(*(parse(end) for end in given))
         whole = not _takes(parse, low + 0.5)
         return Range(low, high, whole=whole, logarithmic=low > 0 and high / low >= FACTOR)

@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lossbench.core.errors import PluginError, nearest
+from lossbench.core.errors import PluginError, closest, nearest
 from lossbench.core.files import content, is_file, is_folder
 from lossbench.core.metric import BUILT_IN
 from lossbench.core.values import shown
@@ -339,7 +339,9 @@ class Registry:
     def find(self, kind: Kind, name: str) -> Plugin:
         paths = self._found.get((kind, name)) or self._unreadable(kind, name)
         if not paths:
-            raise PluginError(f"unknown {kind} '{name}'; {nearest(name, self.names(kind))}")
+            models = kind == "backbone" and closest(name, self.names(kind)) is None
+            hint = f"; a model of timm is written timm[model={name}]" if models else ""
+            raise PluginError(f"unknown {kind} '{name}'; {nearest(name, self.names(kind))}{hint}")
         if len({Plugin(kind, name, path).source for path in paths}) > 1:  # a copy of the same file is no conflict
             listed = " and ".join(str(path) for path in paths)
             raise PluginError(f"two plugins claim the {kind} name '{name}': {listed}; rename one")

@@ -100,14 +100,16 @@ def rendered(
     from lossbench.analysis.results import analyse
     from lossbench.report.blocks import Figure
     from lossbench.report.output import data, html, latex, markdown
+    from lossbench.report.parallel import beside
     from lossbench.report.sections import sections
 
     results = analyse(runs, plans)
     parts = sections(results)
+    page = beside(lambda: html.html(results, parts))
     files: dict[str, bytes] = {
         **{name: _encoded(text) for name, text in markdown.documents(results, parts).items()},
-        "report.html": _encoded(html.html(results, parts)),
         **data.files(results, parts),
+        "report.html": _encoded(page()),
     }
     for figure in (block for part in parts for block in part.blocks if isinstance(block, Figure)):
         files[f"figures/{figure.name}.svg"] = figure.svg.encode()

@@ -73,7 +73,7 @@ def size(value: Any) -> str:
     return f"{value:.0f} B"
 
 
-DIGITS = {"points": 2, "degrees": 2, "steps": 1, "bytes": 0, "%": 1}  # after the point, by unit
+DIGITS = {"points": 2, "degrees": 2, "steps": 1, "seconds": 1, "bytes": 0, "%": 1}  # after the point, by unit
 
 
 def digits_of(unit: str) -> int:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.special
-import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
-from lossbench.stats.exact import Exact, rank_biserial, signed_rank
+from lossbench.stats.exact import Exact, mean_ranks, rank_biserial, signed_rank
 from lossbench.stats.pairs import LEVEL, holm
 
 FEWEST_DATASETS = 5  # below this the F approximation is off
@@ -75,7 +74,7 @@ def friedman(table: DatasetMeans) -> Friedman:
     """
     scale = float(np.abs(table.means).max()) or 1.0
     # Rounded: means of the same seeds in another order are ties.
-    by_dataset = scipy.stats.rankdata(-np.round(table.means / scale, 12), axis=1)
+    by_dataset = np.stack([mean_ranks(row) for row in -np.round(table.means / scale, 12)])
     n, k = by_dataset.shape
     ties = sum(float((np.unique(row, return_counts=True)[1] ** 3.0).sum()) - k for row in by_dataset)
     tied = ties / (n * (k**3 - k))
@@ -98,6 +97,8 @@ def critical_difference(losses: int, datasets: int, level: float = LEVEL) -> flo
 
     q is the studentised range, so all k(k − 1)/2 pairs are covered at once. Wilcoxon with Holm (`pairwise`) finds more.
     """
+    import scipy.stats  # takes a second, and only a report over datasets needs it
+
     quantile = float(scipy.stats.studentized_range.ppf(1 - level, losses, math.inf)) / math.sqrt(2)
     return quantile * math.sqrt(losses * (losses + 1) / (6 * datasets))
 

@@ -168,6 +168,21 @@ def mean_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float
     return found.delta, found.low, found.high
 
 
+def mean_intervals(samples: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], ...]:
+    """(means, lows, highs) of many samples, as `mean_interval` gives those of one; samples of one length at a time."""
+    found = np.full((3, len(samples)), math.nan)
+    by_length: dict[int, list[int]] = {}
+    for place, sample in enumerate(samples):
+        by_length.setdefault(len(sample), []).append(place)
+    for n, places in by_length.items():
+        table = np.array([samples[place] for place in places], dtype=np.float64)  # samples × n
+        found[0, places] = means = table.mean(axis=1)
+        if n >= FEWEST_SEEDS:
+            halves = half_width(spreads(table, 0.0), n, LEVEL)
+            found[1:, places] = means - halves, means + halves
+    return tuple(found)
+
+
 def log_times(times: ArrayLike, process: ArrayLike) -> NDArray[np.float64]:
     """The mean logarithm of the times of each process, by its number; `process` is that of each round.
 
@@ -239,3 +254,10 @@ def spread(sample: NDArray[np.float64], resolution: float) -> float:
     """The standard deviation, at least `resolution`; rounding errors count as zero."""
     sd = float(sample.std(ddof=1))
     return max(resolution, 0.0 if sd <= 1e-12 * max(1.0, float(np.abs(sample).max())) else sd)
+
+
+def spreads(table: NDArray[np.float64], resolution: float) -> NDArray[np.float64]:
+    """`spread` of every row of a table."""
+    sd = table.std(axis=1, ddof=1)
+    rounding = sd <= 1e-12 * np.maximum(1.0, np.abs(table).max(axis=1))
+    return np.maximum(resolution, np.where(rounding, 0.0, sd))

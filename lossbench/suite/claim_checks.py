@@ -339,6 +339,8 @@ def _followable(
             if given is not None:
                 problem = f"cannot be combined with a trend along {along}; use 'values'"
                 names.mistakes.note(names.fail([*path, *place], problem))
+    if not any(covers(claim, point) for point, *_ in experiment.grid):
+        raise SuiteError  # reported at the claim's place
     known = _grid_values(claim, along, experiment)
     if not all(map(is_number, known)):
         raise names.fail(path, f"the values of '{along}' are not numbers, so there is no trend along it")

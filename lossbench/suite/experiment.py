@@ -57,7 +57,7 @@ def read_experiment(layers: Layers, here: list[Any], names: Names, *, baseline: 
             grid.check_spread(kind, found, spread(layers, key), names)
             swept[key] = found
     with reading("schedule"):
-        swept["schedule"] = [grid.swept_schedule(text.schedule, origin(["schedule"]), names)]
+        swept["schedule"] = [grid.swept_schedule(text.schedule, origin, names)]
     warm: Warm | None = None
     with reading("warm_start"):
         warm = _warm(text, origin, names)
@@ -101,6 +101,7 @@ def read_experiment(layers: Layers, here: list[Any], names: Names, *, baseline: 
         device=text.device,
         autocast=text.autocast,
         channels_last=text.channels_last,
+        compile=text.compile,
         metrics=asked,
         default_metrics=text.metrics is None,
         keep=tuple(text.keep),
@@ -140,7 +141,8 @@ def _check_losses(losses: Sequence[Spec], baseline: Spec | None, origin: Origin,
     known: dict[Any, Spec] = {}
     for spec in losses:
         if (first := known.setdefault(spec.meaning(), spec)) is not spec:
-            problem = f"'{spec.label}' is listed twice (also as '{first.label}')"
+            other = "" if spec.label == first.label else f" (also as '{first.label}')"
+            problem = f"'{spec.label}' is listed twice{other}"
             names.mistakes.note(names.fail(origin(["losses"]), problem))
     labels = [spec.label for spec in losses]
     if baseline and baseline.label not in labels:

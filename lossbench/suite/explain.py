@@ -10,7 +10,7 @@ import pydantic
 from lossbench.core.errors import SuiteError, closest, nearest
 from lossbench.core.format import Schedule
 from lossbench.core.values import shown
-from lossbench.suite.format import ExperimentText, Profile, SuiteFile
+from lossbench.suite.format import UNTUNED, ExperimentText, Profile, SuiteFile, Tune
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
@@ -97,6 +97,7 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "string_too_short": lambda _: "text that is not empty",
     "string_pattern_mismatch": lambda _: "made of letters, digits, '.', '_' and '-'",
 }
+SCALARS = {"text", "true or false", "a whole number", "a number"}  # what a value of an axis may be
 
 
 def _items(count: int) -> str:
@@ -122,11 +123,13 @@ def _sentence(problems: Sequence[Any], model: type[pydantic.BaseModel]) -> str:
     for item in problems:
         describe = _EXPECTED.get(item["type"])
         expected.append(describe(item.get("ctx", {})) if describe else str(item["msg"]))
-    wanted = " or ".join(dict.fromkeys(expected))
+    wanted = "one value" if {*expected} >= SCALARS else " or ".join(dict.fromkeys(expected))
     key = problem["loc"][-1]
     if model is SuiteFile and len(problem["loc"]) == 1 and isinstance(problem["input"], dict | list):
-        wanted += f" ([[{key}]])" if "list" in wanted else f" ([{key}])"
-    return f"must be {wanted}, got {shown(problem['input'])}"
+        wanted += {"a list": f" ([[{key}]])", "a table": f" ([{key}])"}.get(wanted, "")
+    swept = model is ExperimentText and key == "schedule"
+    hint = "; to sweep one of its keys, give that key a list" if swept and isinstance(problem["input"], list) else ""
+    return f"must be {wanted}, got {shown(problem['input'])}{hint}"
 
 
 def _home(key: str, table: type[pydantic.BaseModel]) -> str:
@@ -137,7 +140,11 @@ def _home(key: str, table: type[pydantic.BaseModel]) -> str:
         SuiteFile: "at the top level",
     }
     if table is Profile:
-        homes = {ExperimentText: "in 'all' or 'experiment.NAME'"}
+        homes = {ExperimentText: "in 'all' or 'experiment.NAME'", Schedule: "in 'all.schedule'"}
+    elif table is Tune:
+        if key in UNTUNED:
+            return "it cannot be tuned: it is the same for every trial"
+        homes = {Schedule: "in 'tune.schedule'"}
     elif table not in homes:
         return ""
     return next((f"it belongs {home}" for model, home in homes.items() if key in model.model_fields), "")

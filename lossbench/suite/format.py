@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from lossbench.core.format import (
     ClaimKeys,
@@ -17,14 +17,15 @@ from lossbench.core.format import (
     Percent,
     Positive,
     PublishedText,
-    Rate,
     Steps,
     Task,
     Text,
     Timing,
     Width,
 )
+from lossbench.core.values import shown
 
+UNTUNED = ("steps", "epochs", "evaluations", "timm")  # keys of the schedule that are the same for every trial
 MOST_CELLS = 1_000_000  # per suite, counted before its grids are expanded
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # becomes part of paths
 Plugin = str | NamedText
@@ -81,6 +82,7 @@ class ExperimentText(Text):
     device: Literal["cpu", "cuda"] = "cpu"
     autocast: Literal["bfloat16"] | None = Field(None, description="run the backbone in low precision")
     channels_last: bool = False
+    compile: bool = Field(False, description="train compiled backbones (torch.compile), which needs a C++ compiler")
     metrics: Annotated[list[str], Field(min_length=1)] | None = Field(
         None, description="what is recorded; default: all built-in metrics of the task"
     )
@@ -120,8 +122,15 @@ def _range_form(written: Any) -> str:
     return "choices" if isinstance(written, dict | ChoicesText) else "range"
 
 
+def _pair(written: Any) -> Any:
+    """A list of two numbers; others get a sentence that says how ranges and choices are written."""
+    if not (isinstance(written, list) and len(written) == 2 and all(type(end) in (int, float) for end in written)):
+        raise ValueError(f"must be [low, high] or {{ choices = [...] }}, got {shown(written)}")
+    return written
+
+
 RangeText = Annotated[
-    Annotated[list[int | Number], Field(min_length=2, max_length=2), Tag("range")]
+    Annotated[list[int | Number], Field(min_length=2, max_length=2), BeforeValidator(_pair), Tag("range")]
     | Annotated[ChoicesText, Tag("choices")],
     Discriminator(_range_form),
 ]
@@ -138,7 +147,7 @@ class Tune(Text):
     experiments: Annotated[list[str], Field(min_length=1)] | None = Field(
         None, description="the experiments to tune; default: all"
     )
-    lr: Annotated[list[Rate], Field(min_length=2, max_length=2)] | None = Field(
+    lr: RangeText | None = Field(
         None, description="[low, high]: also tune the learning rate; short for `schedule = { lr = [low, high] }`"
     )
     schedule: dict[str, RangeText] = Field(

@@ -14,7 +14,7 @@ from lossbench.core.format import NamedText, Schedule
 from lossbench.core.labels import axis_value, label
 from lossbench.core.model import BackboneAt, DataAt, Experiment, ScheduleAt, Spec
 from lossbench.core.point import COLUMNS, told
-from lossbench.core.values import first_repeated
+from lossbench.core.values import first_repeated, frozen
 from lossbench.plugins.registry import Kind
 from lossbench.suite.explain import FormatError, validate
 from lossbench.suite.format import MOST_CELLS, ExperimentText, Plugin
@@ -106,18 +106,23 @@ def _written(one: Swept, left_out: Sequence[str]) -> Any:
     return {"name": one.name, **kept} if {*one.swept} & {*kept} else label(one.name, kept)
 
 
-def swept_schedule(written: Mapping[str, Any], path: Path, names: Names) -> Swept:
+def swept_schedule(written: Mapping[str, Any], origin: Origin, names: Names) -> Swept:
     """The schedule with the values of each key; a list sweeps several."""
-    lists = tuple(key for key, value in written.items() if isinstance(value, list))
+    known = Schedule.model_fields  # another key is a mistake, and not an axis
+    lists = tuple(key for key, value in written.items() if isinstance(value, list) and key in known)
     with names.mistakes.together():
         for key in lists:
-            _check_values(written[key], [*path, key], names)
-    return Swept("", {key: value if key in lists else [value] for key, value in written.items()}, lists, path)
+            _check_values(written[key], origin(["schedule", key]), names)
+    axes = {key: value if key in lists else [value] for key, value in written.items()}
+    return Swept("", axes, lists, origin(["schedule"]))
 
 
 def _check_values(values: Sequence[Any], path: Path, names: Names) -> None:
     if not values:
         names.mistakes.note(names.fail(path, "is an empty list; give at least one value to sweep"))
+    compared = [(isinstance(value, bool), frozen(value)) for value in values]  # true is not 1
+    if (twice := first_repeated(compared)) is not None:
+        names.mistakes.note(names.fail(path, f"{axis_value(values[compared.index(twice)])} is listed twice"))
 
 
 def datasets(one: Swept, text: ExperimentText, axis: AxisNames, origin: Origin, names: Names) -> Iterator[DataAt]:
@@ -189,7 +194,7 @@ def schedules(
 ) -> Iterator[ScheduleAt]:
     """Each combination of the schedule's keys; `warm` are the steps of a shared warm start, None if it is wrong."""
     for written in one.combinations():
-        index = {key: one.axes[key].index(written[key]) for key in one.swept}
+        index = {key: _place(written[key], one.axes[key]) for key in one.swept}
 
         def where(path: Path, index: Mapping[str, int] = index) -> str:
             key, *rest = path or [None]
@@ -198,6 +203,11 @@ def schedules(
         schedule = names.mistakes.attempt(_schedule, written, where, origin, classes, warm, names)
         if schedule is not None:
             yield ScheduleAt(schedule, {axis["schedule", key]: axis_value(written[key]) for key in one.swept})
+
+
+def _place(value: Any, values: Sequence[Any]) -> int:
+    """The place of this very value: 1 is equal to true."""
+    return next(place for place, each in enumerate(values) if each is value)
 
 
 def _schedule(

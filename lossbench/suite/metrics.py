@@ -19,8 +19,8 @@ MOST = {"points": 100, "degrees": 180}  # the largest margin, by the metric's un
 
 def read_headline(file: SuiteFile, names: Names, *, margin_known: bool) -> MetricFile:
     """The headline of a suite; it has values, and the suite's margin is one for it."""
-    tasks = {raw.get("task", file.defaults.get("task")) for raw in file.experiment}
-    headline = METRICS["recall@1" if tasks == {"retrieval"} else "accuracy"]
+    retrievals = [raw.get("task", file.defaults.get("task")) == "retrieval" for raw in file.experiment]
+    headline = METRICS["recall@1" if all(retrievals) else "accuracy"]
     if file.headline is not None:
         headline = names.metric(file.headline, ["headline"])
     if not headline.column:
@@ -56,6 +56,10 @@ def measuring(experiment: Experiment, headline: MetricFile, claims: Sequence[Cla
     """The experiment with every metric that the suite asks it for: its own list, the headline, its claims."""
     path = ["experiment", experiment.name]
     check_metric(headline, experiment, ["headline"], names)
+    for spec in experiment.metrics:
+        metric = names.metric(spec.label, path)
+        if metric.source == "test":  # others are no part of a record, and may be listed anywhere
+            check_metric(metric, experiment, [*path, "metrics"], names)
     mine = [claim for claim in claims if claim.experiment in (experiment.name, experiment.name + SUFFIX)]
     named = [spec.label for spec in experiment.metrics]
     named += [headline.name, *(name for claim in mine for name in (claim.metric, claim.than_metric) if name)]

@@ -13,6 +13,7 @@ from lossbench.core.errors import SuiteError, nearest
 from lossbench.core.format import Schedule, Text, Timing
 from lossbench.core.labels import parse_label, plain_value
 from lossbench.core.values import flaw
+from lossbench.plugins.registry import SHARED_DATASET_OPTIONS
 from lossbench.suite.explain import validate
 from lossbench.suite.format import ExperimentText, Profile, SuiteFile, Tune, WarmStart
 from lossbench.suite.mistakes import Mistakes
@@ -59,6 +60,8 @@ def parse_set(given: SetLike) -> Overrides:
                 if keys[1] in ExperimentText.model_fields:
                     hint = f"write {SET} experiment.NAME.{keys[1]}=… for one experiment, {SET} {keys[1]}=… for all"
                 raise SuiteError(f"{SET} {'.'.join(keys)}: names no key of an experiment; {hint}")
+            if head == "profile" and isinstance(value, str):
+                raise SuiteError(f"{SET} profile: a profile is chosen with --profile {value}")
             if head in Profile.model_fields:
                 profile = lay_over(profile, _nested(keys, value))
             elif head in SuiteFile.model_fields:
@@ -142,7 +145,9 @@ def _nested(keys: Sequence[str], value: Any) -> Any:
 
 def _nearest(head: str) -> str:
     """The end of the error about an unknown key; 'lr' finds 'schedule.lr'."""
-    full = {key.rpartition(".")[2]: key for key in reversed(KEYS)}
+    full = {option: f"dataset.{option}" for option in SHARED_DATASET_OPTIONS}
+    # Who writes 'loss' means 'losses', not that of a warm start.
+    full |= {key.rpartition(".")[2]: key for key in reversed(KEYS) if not key.startswith("warm_start.")}
     return re.sub("'(.*)'", lambda found: f"'{full[found[1]]}'", nearest(head, full))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import Any
 
 from lossbench.core.errors import PluginError, nearest
 from lossbench.core.format import Annealing, Milestones, Schedule
 from lossbench.core.labels import parse_label
+from lossbench.core.values import shown
 from lossbench.plugins import optimizers
 
 MOST_STEPS = 10**8
@@ -27,7 +29,11 @@ def problems(schedule: Schedule, *, classes: Iterable[int], warm: int) -> Iterat
     if schedule.timm is not None:
         yield [], f"unknown key 'timm'; {nearest('timm', set(Schedule.model_fields) - {'timm'})}"
     if (schedule.epochs is None) == (schedule.steps == 0):
-        yield (["epochs"], "give 'steps' or 'epochs', not both") if schedule.steps else ([], "needs the key 'steps'")
+        yield (
+            (["epochs"], "give 'steps' or 'epochs', not both")
+            if schedule.steps
+            else ([], "needs the key 'steps' or 'epochs'")
+        )
     yield from _optimizer(schedule)
     decay = schedule.decay
     if isinstance(decay, Milestones) and any(after <= before for before, after in pairwise(decay.at)):
@@ -61,6 +67,15 @@ def versioned(schedule: Schedule) -> Schedule:
     return schedule if schedule.timm == version else schedule.model_copy(update={"timm": version})
 
 
+def _shape(value: Any, default: object) -> str:
+    """What is wrong with a value of an optimizer's option that is a list where one value belongs, or the reverse."""
+    if isinstance(default, tuple) and not (isinstance(value, list | tuple) and len(value) == len(default)):
+        return f"must be a list of {len(default)} values such as {list(default)}, got {shown(value)}"
+    if isinstance(default, int | float | str) and isinstance(value, list | tuple):
+        return f"must be one value, got {shown(value)}; to sweep it, make 'optimizer' a list"
+    return ""
+
+
 def _optimizer(schedule: Schedule) -> Iterator[Problem]:
     name, options = parse_label(schedule.optimizer)
     try:
@@ -68,11 +83,13 @@ def _optimizer(schedule: Schedule) -> Iterator[Problem]:
     except PluginError as error:
         yield ["optimizer"], str(error)
         return
-    for option in options:
+    for option, value in options.items():
         if option in optimizers.SCHEDULE:
             yield ["optimizer"], f"'{option}' is a key of the schedule, not an option of '{name}'"
         elif option not in found.options:
             yield ["optimizer"], f"unknown option '{option}' of optimizer '{name}'; {nearest(option, found.options)}"
+        elif problem := _shape(value, found.options[option]):
+            yield ["optimizer"], f"option '{option}' of optimizer '{name}' {problem}"
     if "momentum" in schedule.model_fields_set:
         if not found.momentum:
             hint = 'remove it, or make it an option of an optimizer that has one: { name = "sgd", momentum = 0.9 }'

@@ -15,13 +15,12 @@ from lossbench.core.model import Budget, DataAt, Experiment, Setting, Spec, Tria
 from lossbench.core.values import frozen
 from lossbench.plugins.ranges import Choices, Range, RangeError, Space, read
 from lossbench.suite.explain import validate
-from lossbench.suite.format import MOST_CELLS, ChoicesText, Tune
+from lossbench.suite.format import MOST_CELLS, UNTUNED, ChoicesText, Tune
 from lossbench.suite.names import Names, Path
 from lossbench.suite.recipe import problems, versioned
 from lossbench.suite.settings import SUFFIX
 from lossbench.suite.trials import settings
 
-FIXED = ("steps", "epochs", "evaluations", "timm")  # keys of the schedule that are the same for every trial
 RATES = ("lr", "weight_decay", "clip", "loss_lr")
 
 
@@ -125,10 +124,16 @@ def _schedule(tune: Tune, names: Names, origin: Callable[[Path], Path]) -> Space
     if tune.lr and "lr" in tune.schedule:
         problem = "the learning rate is also in 'schedule'; give its range in one place"
         names.mistakes.note(names.fail(origin(["lr"]), problem))
-    parsers = {key: partial(_value, key) for key in Schedule.model_fields if key not in FIXED}
+    parsers = {key: partial(_value, key) for key in Schedule.model_fields if key not in UNTUNED}
+    known = {key: value for key, value in tune.schedule.items() if key in parsers}
+    for key in tune.schedule.keys() - known:
+        problem = "cannot be tuned: it is the same for every trial"
+        if key not in UNTUNED:
+            problem = f"unknown key '{key}'; {nearest(key, parsers)}"
+        names.mistakes.note(names.fail(origin(["schedule", key]), problem))
     parse = partial(read, parsers=parsers)
     found = _read({"lr": tune.lr} if tune.lr else {}, parse, origin, names)
-    found |= _read(tune.schedule, parse, partial(_below, origin, ["schedule"]), names)
+    found |= _read(known, parse, partial(_below, origin, ["schedule"]), names)
     return {key: _rate(axis) if key in RATES else axis for key, axis in found.items()}
 
 

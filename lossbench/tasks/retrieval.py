@@ -15,6 +15,7 @@ def evaluate(network: Network, dataset: Dataset) -> Evaluation:
     """The ranks of the images of its own class for every query; images that are alone in their class are counted."""
     features, labels = network.features(dataset.test), dataset.test.labels
     found = retrieve(features, labels)
+    counts = {"queries": len(found.queries), "gallery": len(labels) - 1, "alone": len(found.alone)}
     return Evaluation(
         labels,
         features,
@@ -22,7 +23,7 @@ def evaluate(network: Network, dataset: Dataset) -> Evaluation:
         known=False,
         correct=found.first == 1,
         retrieved=found,
-        counts={"queries": len(found.queries), "gallery": len(labels) - 1, "alone": len(found.alone)},
+        counts=counts | {"relevant": int(found.relevant.sum())},  # pairs of a query and an image of its class
     )
 
 

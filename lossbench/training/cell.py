@@ -62,7 +62,7 @@ def run(
     assert cell.kind != "timing"
     dataset, memory = _prepared(cell, registry, data)
     state = build(cell, cell.loss, registry, dataset.in_shape)
-    environment = measure.environment(cell.threads, cell.device)
+    environment = environment_of(cell)
     cold = _refine(state, warm_start) if warm_start is not None else None
     batches = Batches.of(cell, dataset)
     started = time.perf_counter()
@@ -94,7 +94,7 @@ def run(
 def run_share(cell: Cell, registry: Registry, data: Path, process: int) -> Share:
     """The part of a timing cell that one of its processes measures; `timing.joined` makes the record of them all."""
     dataset, memory = _prepared(cell, registry, data)
-    environment = measure.environment(cell.threads, cell.device)
+    environment = environment_of(cell)
     share = time_share(cell, registry, dataset, process)
     return {**share, "peak": memory.added(), "environment": environment}
 
@@ -102,11 +102,45 @@ def run_share(cell: Cell, registry: Registry, data: Path, process: int) -> Share
 def _prepared(cell: Cell, registry: Registry, data: Path) -> tuple[Dataset, measure.PeakMemory]:
     """The data of a cell and a meter of its memory, in a process that is set up as every cell's is."""
     check_unchanged(cell, registry)  # before a plugin runs: it may change the working folder
+    settle(cell)
+    dataset = _dataset(cell, registry, data)
+    if cell.compile:
+        compile_first(cell, registry, dataset)
+    return dataset, measure.PeakMemory(cell.device)
+
+
+def environment_of(cell: Cell) -> dict[str, Any]:
+    """Where a cell runs."""
+    if not cell.compile:
+        return measure.environment(cell.threads, cell.device)
+    from lossbench.training import compiled  # takes seconds
+
+    return measure.environment(cell.threads, cell.device, compiled.compiler_version())
+
+
+def settle(cell: Cell) -> None:
+    """The settings of torch in the process of a cell; compiled code depends on them."""
     torch.set_num_threads(cell.threads)
-    torch.use_deterministic_algorithms(True)
+    # As torch.use_deterministic_algorithms(True), which imports the compiler too: that takes as long as torch itself.
+    torch.set_deterministic_debug_mode("error")
     # A debugging aid that would cost every allocation; torch gives the module no types.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # as said
-    return _dataset(cell, registry, data), measure.PeakMemory(cell.device)
+
+
+def compile_first(cell: Cell, registry: Registry, dataset: Dataset) -> float:
+    """Compile the backbone of a cell on one batch, or read its code; the seconds of a compilation, 0 if none.
+
+    It is another network that does it, so the cell's own is untouched, and so are its meters and clocks.
+    """
+    from lossbench.training import compiled  # takes seconds
+
+    def first_pass() -> None:
+        state = build(cell, cell.loss, registry, dataset.in_shape)
+        state.train()
+        images, _ = Batches.of(cell, dataset).at(0)
+        state.features(images).sum().backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+
+    return compiled.prepare(cell, dataset.in_shape, first_pass)
 
 
 def _evaluated(

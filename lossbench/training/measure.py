@@ -98,23 +98,27 @@ def parameter_digest(*modules: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def environment(threads: int, device: str = "cpu") -> dict[str, Any]:
-    """Where a cell ran. Wall times are compared only between equal fingerprints."""
+def environment(threads: int, device: str = "cpu", compiled: str = "") -> dict[str, Any]:
+    """Where a cell ran; `compiled` names the compiler of its code, if it was compiled.
+
+    Wall times are compared only between equal fingerprints.
+    """
     decides = {
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "threads": threads,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "device": device if device == "cpu" else f"{torch.cuda.get_device_name()} (CUDA {torch.version.cuda})",
+        **({"compiler": compiled} if compiled else {}),
     }
     fingerprint = hashlib.sha256(repr(sorted(decides.items())).encode()).hexdigest()[:8]
     return {**decides, "fingerprint": fingerprint, "load": round(os.getloadavg()[0], 2)}
 
 
 @functools.cache
-def _cpu_model() -> str:
+def cpu_model() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

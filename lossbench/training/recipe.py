@@ -18,8 +18,10 @@ from lossbench.plugins import optimizers
 SCALE = "lr_scale"  # of a parameter group: what its learning rate is multiplied by
 
 
-def optimizer_of(schedule: Schedule, backbone: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer of a backbone and a loss."""
+def optimizer_of(
+    schedule: Schedule, backbone: nn.Module, loss: nn.Module, *, fused: bool = False
+) -> torch.optim.Optimizer:
+    """The optimizer of a backbone and a loss; `fused` does a step of SGD in one kernel, whose last bits differ."""
     name, options = parse_label(schedule.optimizer)
     arguments: dict[str, Any] = {"lr": schedule.lr, "weight_decay": schedule.weight_decay}
     if optimizers.find(name).momentum:
@@ -27,7 +29,7 @@ def optimizer_of(schedule: Schedule, backbone: nn.Module, loss: nn.Module) -> to
     arguments |= options
     groups = _groups(schedule, backbone, loss)
     if name == optimizers.SGD:
-        return torch.optim.SGD(groups, **arguments)
+        return torch.optim.SGD(groups, **({"fused": True} if fused else {}), **arguments)
     optim = importlib.import_module("timm.optim")  # takes seconds
     plain = name.removeprefix(optimizers.LOOKAHEAD)
     # Not timm's factory: it drops options that its registry says an optimizer lacks, even if its class has them.

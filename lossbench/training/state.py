@@ -38,6 +38,7 @@ class TrainState:
     device: str = "cpu"
     autocast: str | None = None
     channels_last: bool = False
+    compile: bool = False
     width: int = 0
     classes: int = 0
     class_weights: str | None = CLASS_WEIGHTS
@@ -79,7 +80,7 @@ class TrainState:
             images = images.contiguous(memory_format=torch.channels_last)
         low = torch.autocast(self.device, getattr(torch, self.autocast)) if self.autocast else contextlib.nullcontext()
         with low:
-            features: Tensor = self.backbone(images)
+            features: Tensor = self._network(images)
         shape = (len(images), self.width)
         if not isinstance(features, Tensor) or features.shape != shape or not features.is_floating_point():
             given = (
@@ -88,6 +89,14 @@ class TrainState:
             mode = "training" if self.backbone.training else "evaluation"
             raise PluginError(f"in {mode} mode the backbone gives {given}; features must be floats of shape {shape}")
         return features.float()
+
+    def _network(self, images: Tensor) -> Tensor:
+        if self.compile and self.backbone.training:
+            from lossbench.training import compiled  # takes seconds
+
+            return compiled.forward(self.backbone, images)
+        features: Tensor = self.backbone(images)
+        return features
 
     def train(self) -> None:
         self.backbone.train()
@@ -213,10 +222,11 @@ def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, 
     return TrainState(
         backbone,
         loss,
-        optimizer_of(cell.schedule, backbone, loss),
+        optimizer_of(cell.schedule, backbone, loss, fused=cell.compile),
         device=cell.device,
         autocast=cell.autocast,
         channels_last=cell.channels_last,
+        compile=cell.compile,
         width=cell.width,
         classes=cell.classes,
         class_weights=plugin.class_weights,

@@ -91,7 +91,7 @@ def test_few_datasets_are_ranked_but_not_tested(one_dataset):
     assert len(rows) == 4
     assert "N = 4 datasets: a test needs at least 5, regardless of the number of seeds" in text
     assert "χ²" not in text
-    assert {row["p against softmax (Wilcoxon, Holm)"] for row in rows} == {"–"}
+    assert not any("Wilcoxon" in column for row in rows for column in row)
 
 
 def test_one_dataset_is_nothing_to_rank(one_dataset):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from conftest import SMALL
 from kit.claims import claim
-from kit.suites import VERIFIED
+from kit.suites import RETRIEVED, VERIFIED
 from kit.synthetic import Truth, analysed, common, noise
 
-from lossbench.analysis.readiness import last_fall
+from lossbench.analysis.readiness import chance, last_fall
+from lossbench.data.dataset import Dataset, Split
+from lossbench.training.evaluation import evaluate
+from lossbench.training.state import TrainState
 
 FIVE = SMALL.replace("seeds = 2", "seeds = 5").replace('"w_softmax"]', '"w_softmax", "center"]')
 OF_CLASSES = {
@@ -61,6 +66,38 @@ def test_the_chance_of_a_pair_is_one_half(read_suite):
 
     assert found(59.0) == {"softmax", "cosface"}
     assert found(61.0) == set()
+
+
+def test_the_chance_of_a_pair_is_the_share_of_the_more_frequent_kind():
+    assert chance("verification", 100, {"same": 30, "different": 70}) == 70.0
+    assert chance("verification", 100, {"same": 60, "different": 40}) == 60.0
+    assert chance("verification", 100, {}) == 50.0  # an older record
+
+
+def test_the_chance_of_a_retrieval_is_that_of_a_random_ranking():
+    """The nearest of the other images is any of them with equal probability; the trained classes do not matter."""
+    labels = np.repeat([0, 1, 2, 3], [1, 2, 3, 6])  # the first image is alone in its class, and no query
+    hits = [[labels[i] == labels[j] for j in range(12) if j != i] for i in range(1, 12)]
+    backbone = torch.nn.Flatten()
+    dataset = Dataset(*2 * [Split.of(np.arange(48, dtype=np.uint8).reshape(12, 2, 2, 1), labels)], classes=4)
+    state = TrainState(backbone, torch.nn.Identity(), torch.optim.SGD([torch.zeros(1)]), step=1)
+    counts = evaluate(replace(state, width=4, classes=4), dataset, "retrieval").counts
+    for classes in (2, 1000):
+        assert chance("retrieval", classes, counts) == pytest.approx(100 * np.mean([np.mean(row) for row in hits]))
+
+
+def test_a_retrieval_is_at_chance_by_its_gallery(read_suite):
+    """120 trained classes, and a gallery with two classes: guessing finds one of two."""
+    suite = read_suite(RETRIEVED.partition("[tune]")[0].replace("seeds = 1", "seeds = 3"))
+    counts = {"queries": 40, "gallery": 39, "alone": 0, "relevant": 40 * 19}  # chance 48.7 %
+
+    def found(accuracy, counts=counts):
+        return analysed(suite, lambda cell: Truth(accuracy, counts=counts)).at_chance
+
+    assert {loss for _, loss in found(57.0)} == {"softmax", "cosface"}
+    assert all("recall@1 57.0 %, chance 48.7 %" in why for why in found(57.0).values())
+    assert found(60.0) == {}
+    assert found(1.0, counts={}) == {}  # an older record: not known
 
 
 CLAIMS = (

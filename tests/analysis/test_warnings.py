@@ -170,7 +170,7 @@ def test_a_baseline_that_was_still_improving_is_named(tmp_path, read_suite):
         return replace(sound(cell), curve=tuple({"step": step, "loss": 2 - step / 50} for step in range(1, 41)))
 
     text = fired(tmp_path, read_suite(EIGHT), truth)["undertrained"]
-    assert text.startswith("the training loss of softmax was still falling clearly at the last step (1 of 1 points)")
+    assert text.startswith("the training loss of softmax was still falling clearly at the last step: differences")
 
 
 def test_a_verdict_that_one_seed_decides_is_named(tmp_path, read_suite):

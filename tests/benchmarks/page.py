@@ -4,11 +4,13 @@
 
 The records are made up: 13 losses, 8 widths and 2 datasets, 6 seeds (1,248 cells), and a fifth of that. Prints a
 Markdown table. *Ready* is when the page has read its data, filtered its tables and drawn its first chart; *thread time*
-is what the main thread of the browser computed until then.
+is what the main thread of the browser computed until then, which other programs disturb less. Both are medians of
+several loads after one that fills the caches. Exit code 1 if a page is too large, or if both times are over the limit.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -42,6 +44,8 @@ schedule = {{ steps = 100 }}
 timing = {{ rounds = 10 }}
 """
 READY = "document.documentElement?.dataset.ready === 'true'"
+LOADS = 9
+MOST = 500  # milliseconds
 
 
 def truth(cell) -> Truth:
@@ -73,6 +77,7 @@ def main() -> None:
         folder = Path(scratch)
         browser = Browser(folder / "profile")
         browser.size(1400, 900)
+        held = True
         print("| cells | MB | wanted | ready, ms | wanted | thread time, ms |\n|---:|---:|---:|---:|---:|---:|")
         for widths, most in (([4, 8], 0.6), ([4, 8, 12, 16, 24, 32, 48, 64], 1.5)):
             text = SUITE.format(widths=widths, losses=LOSSES)
@@ -80,10 +85,13 @@ def main() -> None:
             results = analysed(with_data(parsed, registry, data.data_folder()), truth, total=600)
             page = folder / f"{len(results.cells)}.html"
             page.write_text(html(results, sections(results)), encoding="utf-8")
-            ready, busy = sorted(opened(browser, page) for _ in range(5))[2]
+            loads = [opened(browser, page) for _ in range(1 + LOADS)][1:]
+            ready, busy = (statistics.median(times) for times in zip(*loads, strict=True))
             size = page.stat().st_size / 1e6
-            print(f"| {len(results.cells):,} | {size:.2f} | {most} | {ready:.0f} | 500 | {busy:.0f} |", flush=True)
+            held = held and size <= most and min(ready, busy) <= MOST
+            print(f"| {len(results.cells):,} | {size:.2f} | {most} | {ready:.0f} | {MOST} | {busy:.0f} |", flush=True)
         browser.close()
+    sys.exit(0 if held else 1)
 
 
 if __name__ == "__main__":

@@ -114,6 +114,12 @@ def test_a_slow_plugin_has_as_long_as_a_cell_may_take(tmp_path, monkeypatch):
     assert preflight(tmp_path, limit=60) == []
 
 
+def test_an_option_of_a_metric_that_is_out_of_range_is_refused_before_training(tmp_path):
+    write_loss(tmp_path, "mine", "pass")
+    (problem,) = preflight(tmp_path, MINE + 'metrics = ["ece[bins=0]", "ece[bins=3]", "nll"]\n')
+    assert problem.endswith("experiment.digits.metrics: metric 'ece[bins=0]': bins must be at least 1, got 0")
+
+
 def test_every_trial_is_tried_although_all_have_the_label_of_their_loss(tmp_path):
     path = write_loss(tmp_path, "mine", "pass", constructor="if level > 1.5: raise ValueError('too high')")
     path.write_text(path.read_text() + 'RANGES = {"level": (1.6, 2.0)}\n')

@@ -98,6 +98,23 @@ def test_a_cell_waits_for_its_own_warm_start_only(read_suite, store):
         assert order.index(("warm", seed)) < order.index(("train", seed))
 
 
+def test_a_late_warm_start_begins_while_there_is_other_work(read_suite, store):
+    """Three seeds on two cores: the third warm start (9 steps) runs beside cells (6 steps) of the first two."""
+    engine = Pretended(store, jobs=2)
+    order = []
+    real = engine.submit
+    engine.submit = lambda cell: (order.append((cell.kind, cell.seed)), real(cell))
+    run(read_suite, store, engine, WARM.replace("steps = 3", "steps = 9").replace("seeds = 2", "seeds = 3"))
+    later = order[order.index(("warm", 2)) + 1 :]
+    assert len([seed for _, seed in later if seed != 2]) >= 2
+
+
+def test_a_short_warm_start_waits_for_its_turn(read_suite, store):
+    engine = Pretended(store, jobs=1)
+    run(read_suite, store, engine)
+    assert engine.log == ["warm", "train", "train"] * 2
+
+
 def test_a_failed_warm_start_fails_those_that_need_it_with_its_cause(read_suite, store):
     found, events, _ = run(read_suite, store, Pretended(store, **{"warm start: softmax": "plugin"}))
     assert {status for _, status in found} == {"failed"} and len(found) == 6

@@ -213,4 +213,4 @@ class Browser:
         return base64.b64decode(answer["data"])
 
     def pdf(self) -> bytes:
-        return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
+        return base64.b64decode(self.call("Page.printToPDF", timeout=300, printBackground=True)["data"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import queue
+from collections.abc import Sequence
 
+from lossbench.core.model import Cell
 from lossbench.engines.servers import Servers
 from lossbench.plugins.registry import Registry
 
@@ -12,9 +14,12 @@ from lossbench.plugins.registry import Registry
 class KeptServers(Servers):
     """Given to every run that asks for servers. A run closes only those for libraries that its plugins import."""
 
-    def __call__(self, registry: Registry) -> KeptServers:
-        self.registry = registry
+    def __call__(self, registry: Registry | None = None) -> KeptServers:
+        self.registry = registry or Registry()
         return self
+
+    def keep(self, cells: Sequence[Cell]) -> None:
+        """All stay up."""
 
     def close(self) -> None:
         for libraries in [libraries for libraries in self._running if libraries]:

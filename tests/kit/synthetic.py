@@ -15,6 +15,7 @@ from lossbench.core.model import Cell, Record, Suite
 from lossbench.core.streams import derive
 from lossbench.plan.cells import plan
 from lossbench.store.records import Store, tabulated
+from lossbench.suite.settings import scored, tuned_experiments
 
 ENVIRONMENT = {"fingerprint": "abc", "cpu": "test", "cores": 2}
 
@@ -89,6 +90,16 @@ def records_of(
         yield record, bits
 
 
+def planned(suite: Suite, truth: Callable[[Cell], Truth | None], total: int) -> list[Cell]:
+    """The cells of the suite, with the tuned cells that the made-up trials decide."""
+    cells = plan(suite)
+    if not suite.info.tuning:
+        return cells
+    trials = records_of([cell for cell in cells if cell.kind == "trial"], truth, total, {})
+    records = {record.cell.key: record.to_json() for record, _ in trials}
+    return plan(suite, tuned_experiments(suite.experiments, cells, scored(cells, records, suite.info.headline_metric)))
+
+
 def write_run(
     suite: Suite,
     folder: Path,
@@ -99,7 +110,7 @@ def write_run(
 ) -> Path:
     """A run of the suite in which each cell has its true result; None: it was not run."""
     store = Store(folder)
-    cells = plan(suite)
+    cells = planned(suite, truth, total)
     with patch("os.fsync"):  # most of the time, and nothing here outlives a crash
         store.prepare(suite, cells)
         for record, bits in records_of(cells, truth, total, times or {}):
@@ -115,7 +126,7 @@ def analysed(
     times: dict[str, float] | None = None,
 ) -> Results:
     """The results of such a run without a folder, so without correctness bits."""
-    cells = tuple(plan(suite))
+    cells = tuple(planned(suite, truth, total))
     records = {record.cell.key: record.to_json() for record, _ in records_of(cells, truth, total, times or {})}
     return Results(suite.info, ("runs/made-up",), cells, tabulated(cells, records, suite.info.metrics), {})
 

@@ -13,7 +13,16 @@ from lossbench.core.errors import LossbenchError
 from lossbench.core.format import Schedule
 from lossbench.engines import local
 from lossbench.plan.cells import plan, unique
-from lossbench.plan.forecast import FRESH_SECONDS, START_SECONDS, Forecast, forecast, in_words, kind_of, kinds
+from lossbench.plan.forecast import (
+    CODE_SECONDS,
+    FRESH_SECONDS,
+    START_SECONDS,
+    Forecast,
+    forecast,
+    in_words,
+    kind_of,
+    kinds,
+)
 
 
 @pytest.fixture
@@ -48,6 +57,30 @@ def test_the_forecast_counts_the_processes_of_timing_cells_their_warm_up_rounds_
     steps = (7 + 3) * 2 * len(cells[-1].losses)
     alone = START_SECONDS + 3 * FRESH_SECONDS + 0.25 * steps
     assert forecast(cells, costs, jobs=2).seconds == pytest.approx(trained + alone)
+
+
+def test_the_forecast_counts_the_code_that_compiled_cells_read_and_the_kinds_that_are_not_compiled_yet(cells):
+    fast = [replace(cell, compile=True, key="") for cell in cells]
+    assert {kind_of(cell) for cell in fast}.isdisjoint(kind_of(cell) for cell in cells)
+    cost = {"step": 0.1, "score": 0.5, "bytes": 1}
+    eager = forecast(cells, [{"kind": kind_of(cell), **cost} for cell in kinds(cells)], jobs=2)
+    assert eager.saved is None
+    costs = [{"kind": kind_of(cell), **cost, "compile": 30.0, "eager": 0.3} for cell in kinds(fast)]
+    read = CODE_SECONDS * len(cells) / 2
+    found = forecast(fast, costs, jobs=2)  # the probe has compiled both kinds
+    assert found.seconds == pytest.approx(eager.seconds + read)
+    steps = sum(cell.schedule.steps for cell in cells)
+    assert found.saved == pytest.approx((0.3 - 0.1) * steps / 2 - read)
+    later = forecast(fast, costs[:1], jobs=2)  # one of them is still to be compiled, as long as the other took
+    assert later.seconds == pytest.approx(found.seconds + 30)
+    assert later.saved == pytest.approx(found.saved - 30)
+
+
+def test_a_run_whose_cells_are_too_short_to_be_compiled_says_so():
+    longer = "; compile = true makes it 20 seconds longer, as its cells are short"
+    assert in_words(Forecast(60, 2**20, 1, 1, saved=-20.0)).endswith(f"per cell{longer}")
+    for saved in (None, 0.0, 500.0):
+        assert in_words(Forecast(60, 2**20, 1, 1, saved=saved)) == in_words(Forecast(60, 2**20, 1, 1))
 
 
 @pytest.mark.parametrize(

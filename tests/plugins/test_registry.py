@@ -84,6 +84,15 @@ def test_an_unknown_name_suggests_the_nearest(registry):
         registry.find("loss", "arc_softmax")
 
 
+def test_the_name_of_a_model_says_how_it_is_written(registry):
+    with pytest.raises(PluginError, match=r"known: cnn, mlp, timm; a model of timm is written timm\[model=vit_tiny\]"):
+        registry.find("backbone", "vit_tiny")
+    for kind, name in (("backbone", "cmm"), ("loss", "vit_tiny")):
+        with pytest.raises(PluginError) as refused:
+            registry.find(kind, name)
+        assert "a model of timm" not in str(refused.value)
+
+
 def test_a_missing_plugin_folder_is_refused(tmp_path):
     with pytest.raises(PluginError, match="is not a folder"):
         Registry([tmp_path / "nowhere"])

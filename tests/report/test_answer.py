@@ -114,3 +114,4 @@ def test_a_run_with_one_seed_has_no_answer_yet(read_suite):
     found = analysed(read_suite(TWO.replace("seeds = 10", "seeds = 1")), truth)
     (block,) = answer(found).blocks
     assert isinstance(block, Prose) and "not yet enough" in block.text
+    assert block.text.endswith("a comparison needs 3 paired seeds, and there are at most 1.")

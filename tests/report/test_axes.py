@@ -65,7 +65,7 @@ def test_every_row_of_every_table_is_about_one_point(tables, results):
             assert len(set(rows)) == len(rows), (slug, table.caption)
             assert table.caption.endswith("C = 10.")
             assert all(drill.links(table))
-    assert seen == {"accuracy", "comparisons", "axis-tables", "cost", "geometry", "memory"}
+    assert seen == {"accuracy", "comparisons", "axis-tables", "cost", "cost-everywhere", "geometry", "memory"}
 
 
 def test_an_axis_that_a_dataset_lacks_is_a_dash_and_a_minimum_width_is_marked(tables):

@@ -326,7 +326,7 @@ def test_figures_rendered_by_several_processes_are_the_same_to_the_byte():
     """In a process of its own, since the one that runs the tests has threads; a worker that dies is replaced."""
     code = """if True:
         import os, sys
-        from lossbench.report.figures import parallel
+        from lossbench.report import parallel
         from lossbench.report.figures.style import Drawing
         def made():
             return [Drawing(f"n{n}", "", 3, 2, lambda canvas, n=n: canvas.subplots().plot([0, n])) for n in range(6)]

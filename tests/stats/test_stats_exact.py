@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lossbench import stats
+from lossbench.stats.exact import mean_ranks
 
 A = [0.912, 0.918, 0.909, 0.921, 0.915]
 B = [0.905, 0.913, 0.907, 0.911, 0.909]
@@ -130,3 +131,9 @@ def test_missing_values_are_refused_where_ranks_would_hide_them():
     for test in (stats.signed_rank, stats.rank_biserial, stats.wins):
         with pytest.raises(ValueError, match="finite"):
             test([1, math.nan, 2], [0, 0, 0])
+
+
+def test_ranks_are_those_of_scipy_with_and_without_ties():
+    rng = np.random.default_rng(0)
+    for values in (rng.normal(size=20), rng.integers(0, 5, 30).astype(float), np.ones(4), np.zeros(0)):
+        np.testing.assert_array_equal(mean_ranks(values), scipy.stats.rankdata(values))

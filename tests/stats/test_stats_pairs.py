@@ -343,3 +343,11 @@ def test_the_mean_of_one_sample_has_its_t_interval():
         (np.mean(A), *scipy.stats.t.interval(0.95, 4, np.mean(A), scipy.stats.sem(A)))
     )
     assert math.isnan(stats.mean_interval([1.0, 2.0])[1])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 50])
+def test_the_intervals_of_many_means_are_those_of_each_to_the_last_bit(n):
+    rng = np.random.default_rng(n)
+    samples = [*rng.normal(80, 3, (7, n)).tolist(), [1.0, 2.5, 4.0], [5.0] * n]
+    for sample, mean, low, high in zip(samples, *stats.mean_intervals(samples), strict=True):
+        np.testing.assert_array_equal([mean, low, high], stats.mean_interval(sample))

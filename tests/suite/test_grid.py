@@ -101,7 +101,7 @@ def test_an_option_that_takes_a_number_or_a_list_is_swept_where_the_suite_says_s
 
 
 REFUSED = {
-    "a value twice": ("lr = [0.02, 0.1]", "lr = [0.1, 0.1]", ["experiment.scale.schedule", "lr = 0.1 is listed twice"]),
+    "a value twice": ("lr = [0.02, 0.1]", "lr = [0.1, 0.1]", ["experiment.scale.schedule.lr: 0.1 is listed twice"]),
     "a dataset twice": ('"glyphs[classes=10,per_class=20]"', '"digits[train=100]", "digits[train=100]"', ["twice"]),
     "no value": ("lr = [0.02, 0.1]", "lr = []", ["schedule.lr", "empty list"]),
     "a bad value among good ones": ("[0.02, 0.1]", "[0.02, -1.0]", ["schedule.lr[1]", "greater than 0"]),

@@ -248,7 +248,7 @@ FOLLOW_UPS = {
     "what is tuned": (
         "lr = [0.01, 0.1]\nschedule.weight_decay = [0.0, 0.1]\nschedule.momentum = [0.5, 0.9]\nranges.",
         'lr = "high"\n#',
-        ["tune.lr: must be a list, got 'high'"],
+        ["tune.lr: must be [low, high] or { choices = [...] }, got 'high'"],
     ),
     "which experiments are tuned": (
         'experiments = ["good", "b"]',
@@ -435,6 +435,59 @@ USUAL = [
     ('loss = "softmax"', 'loss = "cross_entropy"', "unknown loss 'cross_entropy'; did you mean 'softmax'?"),
     ("[tune]", "[[tune]]", "tune: must be a table ([tune]), got ["),
     (
+        'name = "good"',
+        'name = "good"\nschedule = [{ steps = 6 }, { steps = 9 }]',
+        "experiment.good.schedule: must be a table, got [{'steps': 6}, {'steps': 9}]; to sweep one of its keys, give",
+    ),
+    ("auto = [", "baseline = ['softmax']\nauto = [", "baseline: must be text, got ['softmax']"),
+    (
+        "lr = 0.1",
+        'lr = 0.1\nlr_scheduler = "cosine"',
+        "defaults.schedule.lr_scheduler: unknown key 'lr_scheduler'; did you mean 'decay'?",
+    ),
+    ("lr = 0.1", "stesp = [3, 4]", "defaults.schedule.stesp: unknown key 'stesp'; did you mean 'steps'?"),
+    (
+        "lr = 0.1",
+        "decay = true",
+        "must be 'constant', 'cosine', 'linear', 'poly' or a table such as { factor = 0.1, every = 500 }, got True",
+    ),
+    ("lr = 0.1", "decay = { factor = 0.1 }", "schedule.decay: needs one of the keys 'every', 'at' and 'shape'"),
+    ("lr = 0.1", "decay = { every = 5 }", "defaults.schedule.decay: needs the key 'factor'"),
+    (
+        "lr = 0.1",
+        "optimizer = { betas = [0.9, 0.9] }",
+        "optimizer: must be a name, or a table with a name, got {'betas'",
+    ),
+    ("lr = 0.1", "decay_norms = [true, true]", "defaults.schedule.decay_norms: True is listed twice"),
+    ("alpha = [1.0, 2.0, 3.0]", "alpha = [1.0, 2, 2.0]", "experiment.b.losses[1].alpha: 2 is listed twice"),
+    ('"softmax",\n  "w_softmax"', '"softmax",\n  "softmax"', "experiment.a.losses: 'softmax' is listed twice"),
+    ('backbone.name = "cnn"\n', 'backbone.name = "resnet18"\n', "a model of timm is written timm[model=resnet18]"),
+    ('"nll", "ece"', '"nll", "tar"', "known: tar@0.1, tar@0.01, tar@0.001, or another far after the @"),
+    ('dataset = "digits"', 'task = ["retrieval"]\ndataset = "digits"', "defaults.task: must be 'classification'"),
+    ('at = { dataset = "digits",', 'at = { dataset = ["digits"],', "claim[2].at.dataset: must be one value, got ["),
+    (
+        "at = { dataset =",
+        'at = { "schedule.width" = 8, dataset =',
+        "has no axis 'schedule.width'; did you mean 'width'?",
+    ),
+    ("lr = [0.01, 0.1]", "batch = [8, 16]", "tune.batch: unknown key 'batch'; it belongs in 'tune.schedule'"),
+    ("lr = [0.01, 0.1]", "steps = [8, 16]", "tune.steps: unknown key 'steps'; it cannot be tuned: it is the same for"),
+    (
+        "schedule.momentum = [0.5, 0.9]",
+        'schedule.decay = ["constant", "cosine"]',
+        "tune.schedule.decay: must be [low, high] or { choices = [...] }, got ['constant', 'cosine']",
+    ),
+    (
+        "schedule.momentum = [0.5, 0.9]",
+        "schedule.momentun = [0.5, 0.9]",
+        "tune.schedule.momentun: unknown key 'momentun'; did you mean 'momentum'?",
+    ),
+    (
+        "all = {",
+        "lr = 0.3\nall = {",
+        "profile.one.lr: unknown key 'lr'; it belongs in 'all.schedule'",
+    ),
+    (
         'dataset = "digits"',
         "dataset = digits",
         "is not valid TOML: Invalid value (at line 8, column 11): 'dataset = digits'",
@@ -446,6 +499,22 @@ USUAL = [
 def test_usual_mistakes_are_understood(old, new, sentence, mistakes):
     found = mistakes(changed((old, new)))
     assert len(found) == 1 and sentence in found[0], found
+
+
+def test_a_trend_at_a_wrong_place_is_one_mistake(mistakes):
+    """That there are no values at this place follows from it."""
+    trend = '[[claim]]\ntext = "t"\nexperiment = "a"\nincreases_with = "width"\nloss = "softmax"\nat = { steps = 9 }\n'
+    found = mistakes(changed(("widths = [8, 9]", "widths = [7, 8, 9]"), ("[tune]", f"{trend}[tune]")))
+    assert same(found, ["claim[5].at.steps: experiment 'a' has no axis 'steps'"]), found
+
+
+def test_true_and_one_are_different_values(mistakes):
+    found = mistakes(changed(("lr = 0.1", "decay_norms = [true, 1]")))
+    assert same(found, ["defaults.schedule.decay_norms[1]: must be true or false, got 1"]), found
+
+
+def test_a_rate_may_be_tuned_among_choices(mistakes):
+    assert mistakes(changed(("lr = [0.01, 0.1]", "lr = { choices = [0.01, 0.1, 0.2] }"))) == []
 
 
 def test_one_claim_in_single_brackets_is_told_to_have_two(mistakes):

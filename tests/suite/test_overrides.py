@@ -197,6 +197,12 @@ def test_an_option_that_one_item_of_a_list_lacks_is_refused_with_the_whole_list(
 WRONG = {
     "unknown key": (["shedule.steps=1"], "--set shedule: unknown key 'shedule'; did you mean 'schedule'?"),
     "a key of a table": (["lr=0.1"], "--set lr: unknown key 'lr'; did you mean 'schedule.lr'?"),
+    "another library's name": (["optim=adamw"], "--set optim: unknown key 'optim'; did you mean 'schedule.optimizer'?"),
+    "an option of every dataset": (["train=9"], "--set train: unknown key 'train'; did you mean 'dataset.train'?"),
+    "one loss": (["loss=center"], "--set loss: unknown key 'loss'; did you mean 'losses'?"),
+    "a key of a timing": (["rounds=9"], "--set rounds: unknown key 'rounds'; did you mean 'timing.rounds'?"),
+    "a profile": (["profile=long"], "--set profile: a profile is chosen with --profile long"),
+    "a value twice": (["schedule.lr=[0.1, 0.1]"], "--set schedule.lr: 0.1 is listed twice"),
     "a typo in one": (["stesp=10"], "--set stesp: unknown key 'stesp'; did you mean 'schedule.steps'?"),
     "unknown inner key": (["schedule.stesp=1"], "--set schedule.stesp: unknown key 'stesp'; did you mean 'steps'?"),
     "unknown experiment": (

@@ -99,7 +99,11 @@ WRONG = {
     "a batch without end": (changed("batch = 16", f"batch = {10**9}"), ["schedule.batch", "at most 1,000,000"]),
     "a huge learning rate": (changed("batch = 16", "lr = 1e300"), ["schedule.lr", "at most 1000"]),
     "a huge weight decay": (changed("batch = 16", "weight_decay = 1e300"), ["schedule.weight_decay", "at most 1000"]),
-    "a huge tuned learning rate": (TUNED.replace("0.1]", "1e300]"), ["tune.lr[1]", "at most 1000"]),
+    "a huge tuned learning rate": (
+        TUNED.replace("0.1]", "1e300]"),
+        ["tune.lr: ", "1e-100 to 1e100", "got [0.01, 1e+300]"],
+    ),
+    "a large tuned learning rate": (TUNED.replace("0.1]", "2000.0]"), ["tune.lr: ", "at most 1000"]),
     "a range as wide as floats": (
         TUNED + "ranges = { w_softmax = { alpha = [1e-300, 1e300] } }\n",
         ["tune.ranges.w_softmax.alpha", "two numbers that are 0 or from 1e-100 to 1e100"],

@@ -55,7 +55,22 @@ WRONG = {
         ["schedule.momentum", "in one place"],
     ),
     "an unknown decay": ('steps = 6, decay = "cosin"', ["schedule.decay", "'cosin'", "did you mean 'cosine'?"]),
-    "a decay without its steps": ("steps = 6, decay = { factor = 0.1 }", ["schedule.decay", "needs the key 'every'"]),
+    "a decay without its steps": (
+        "steps = 6, decay = { factor = 0.1 }",
+        ["schedule.decay", "needs one of the keys 'every', 'at' and 'shape'"],
+    ),
+    "one value for a pair": ('steps = 6, optimizer = "adamw[betas=0.9]"', ["optimizer", "must be a list of 2 values"]),
+    "three values for a pair": (
+        "steps = 6, optimizer = { name = 'adamw', betas = [0.9, 0.9, 0.9] }",
+        [
+            "schedule.optimizer",
+            "'betas' of optimizer 'adamw' must be a list of 2 values such as [0.9, 0.999], got [0.9,",
+        ],
+    ),
+    "a list for one value": (
+        "steps = 6, optimizer = { name = 'lion', betas = [0.9, 0.9], caution = [true, false] }",
+        ["schedule.optimizer", "'caution'", "one value, got [True, False]; to sweep it, make 'optimizer' a list"],
+    ),
     "falling milestones": (
         "steps = 6, decay = { factor = 0.1, at = [4, 2] }",
         ["schedule.decay.at", "rising", "[4, 2]"],
@@ -71,7 +86,7 @@ WRONG = {
         ["schedule.evaluations", "at most 'steps', 1, got 2"],
     ),
     "steps and epochs": ("steps = 6, epochs = 1", ["schedule.epochs", "'steps' or 'epochs', not both"]),
-    "neither steps nor epochs": ("batch = 16", ["schedule", "needs the key 'steps'"]),
+    "neither steps nor epochs": ("batch = 16", ["schedule", "needs the key 'steps' or 'epochs'"]),
     "far too many epochs": ("epochs = 1e6, batch = 1", ["schedule.epochs", "100,000,000 steps"]),
     "a clip of zero": ("steps = 6, clip = 0.0", ["schedule.clip", "greater than 0"]),
     "a batch that is not divided": (
@@ -263,7 +278,7 @@ def test_losses_share_one_warm_start_whatever_recipe_their_trials_have(read_suit
 
 WRONG_TUNING = {
     "an unknown key": ("schedule = { lrr = [0.1, 0.2] }", ["tune.schedule", "'lrr'", "'lr'"]),
-    "a key that trials share": ("schedule = { steps = [5, 9] }", ["tune.schedule", "unknown option 'steps'"]),
+    "a key that trials share": ("schedule = { steps = [5, 9] }", ["tune.schedule.steps: cannot be tuned"]),
     "a wrong value": ("schedule = { batch = { choices = [16, 0] } }", ["tune.schedule.batch", "at least 1", "got 0"]),
     "an unknown optimizer": (
         'schedule = { optimizer = { choices = ["sgd", "adamv"] } }',

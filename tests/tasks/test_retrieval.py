@@ -49,7 +49,8 @@ def test_every_query_has_a_bit_and_recall_at_1_is_their_mean(ran):
     assert trained["recall@1"].tolist() == pytest.approx((100 * trained["correct"] / trained["total"]).tolist())
     bits = Store(folder / "run").correct(trained["key"].iloc[0])
     assert (len(bits), int(bits.sum())) == (240, trained["correct"].iloc[0])
-    assert all(counts == {"queries": 240, "gallery": 239, "alone": 0} for counts in trained["counts"])
+    expected = {"queries": 240, "gallery": 239, "alone": 0, "relevant": 240 * 5}
+    assert all(counts == expected for counts in trained["counts"])
     assert (trained["recall@1"] <= trained["recall@5"]).all() and (trained["recall@5"] <= trained["recall@10"]).all()
 
 
@@ -104,7 +105,7 @@ def test_the_scores_are_those_of_features_in_evaluation_mode(read_suite, registr
     wanted = by_loops(features, dataset.test.labels)
     assert 100 * test.correct.mean() == pytest.approx(wanted["recall@1"], abs=0.5)  # of equal but for rounding
     assert 100 * test.retrieved.map_at_r.mean() == pytest.approx(wanted["map@r"], abs=0.5)
-    assert test.counts == {"queries": 90, "gallery": 90, "alone": 1}
+    assert test.counts == {"queries": 90, "gallery": 90, "alone": 1, "relevant": 90 * 5}
     assert test.angles == []  # its classes have no weights
 
 

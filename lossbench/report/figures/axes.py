@@ -64,8 +64,8 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
             right.axhline(0, color=LINE, lw=1.2, zorder=1)
             others = [label for label in labels if label != baseline]
             _line(right, line, along.axis, others, look, gains, "delta", values, log)
-            _cut(left, line, labels, main, "value", 0.0)
-            _cut(right, line, others, gains, "delta", margin)
+            _cut(left, line, labels, main, "value", 0.0, baseline)
+            _cut(right, line, others, gains, "delta", margin, baseline)
             for ax in (left, right):
                 ax.grid(axis="y")
                 _mark_minimum(ax, line, along.axis, values, named=ax is left)
@@ -175,8 +175,9 @@ def _cut(
     rows: Mapping[Point, Mapping[str, Any]],
     column: str,
     band: float,
+    baseline: str,
 ) -> None:
-    """An axis on which a few far values do not squeeze the others."""
+    """An axis on which a few far values do not squeeze the others; it always has the baseline."""
     found = [rows[point][label] for point in line.points for label in labels if label in rows[point]]
     middle, low, high = (np.array([row[name] for row in found], float) for name in (column, "low", "high"))
     known = np.isfinite(middle)
@@ -192,8 +193,10 @@ def _cut(
     typical = {point: float(np.median(middle[[other == point for other in points]])) for point in set(points)}
     anchor = np.array([typical[point] for point in points])
     most = max(style.reach(middle - anchor), style.reach(np.maximum(high - middle, 0.0)), 1e-9)
-    near = np.abs(middle - anchor) <= most
-    bottom, top = (np.maximum(low, anchor - most)[near].min(), np.minimum(high, anchor + most)[near].max())
+    always = np.array([row["loss"] == baseline for row, is_known in zip(found, known, strict=True) if is_known])
+    near = (np.abs(middle - anchor) <= most) | always
+    bottom = np.where(always, low, np.maximum(low, anchor - most))[near].min()
+    top = np.where(always, high, np.minimum(high, anchor + most))[near].max()
     room = 0.05 * (top - bottom) or 1e-3
     ax.set_ylim(float(bottom - room), float(top + room))
 

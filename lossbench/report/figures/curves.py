@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lossbench.analysis import series
 from lossbench.analysis.results import Results
-from lossbench.analysis.series import EVERYWHERE
+from lossbench.analysis.series import EVERYWHERE, Curve
 from lossbench.core.geometry import simplex_angle
 from lossbench.core.point import Point
 from lossbench.report.figures import style
 from lossbench.report.figures.places import MOST_POINTS, named, shown
 from lossbench.report.figures.style import WIDTH, Drawing, Look, counted, heading, looks
 
+NO_CURVE = Curve("", "", *(np.zeros(0, int) for _ in range(2)), *(np.zeros(0) for _ in range(3)))
 MOST_CLASSES = 30  # along an axis; more are drawn as a distribution
 
 
@@ -29,13 +30,14 @@ def learning_curves(results: Results, experiment: str, _: Mapping[str, Any] = EV
     One column of panels per dataset of the first table.
     """
     points = shown(results, experiment)
-    frames = {point: series.curves(results, experiment, point) for point in points[:MOST_POINTS]}
-    frame = pd.concat([*frames.values(), pd.DataFrame(columns=series.CURVE_COLUMNS)])
-    parts = [name for name in ("loss", "accuracy") if frame[frame["series"] == name]["step"].nunique() > 1]
+    frames = {point: series.curves(results, point) for point in points[:MOST_POINTS]}
+    every = [curve for found in frames.values() for curve in found]
+    parts = [name for name in ("loss", "accuracy") if len({*_steps(every, name)}) > 1]
     if not parts:
         return None
-    labels, left_out = _chosen(results, list(frames), list(frame["loss"]))
+    labels, left_out = _chosen(results, list(frames), [curve.loss for curve in every])
     key = style.keys(looks(results.labels), labels, markers=False)
+    counts = [int(n) for curve in every for n in curve.n]
     axis = {"loss": "training loss (log)", "accuracy": "test accuracy, %"}
 
     def draw(canvas: Canvas) -> None:
@@ -43,11 +45,11 @@ def learning_curves(results: Results, experiment: str, _: Mapping[str, Any] = EV
         axes = canvas.subplots(len(parts), len(frames), sharex="col", squeeze=False)
         for column, (point, mine) in enumerate(frames.items()):
             for ax, part in zip(axes[:, column], parts, strict=True):
-                found = mine[mine["series"] == part]
+                found = {curve.loss: curve for curve in mine if curve.series == part}
                 for label in labels:
-                    _band(ax, found[found["loss"] == label].sort_values("step"), look[label], label, part == "loss")
+                    _band(ax, found.get(label, NO_CURVE), look[label], label, part == "loss")
                 ax.grid(axis="y")
-                if part == "loss" and len(found) and (found["mean"] > 0).all():
+                if part == "loss" and found and all((curve.mean > 0).all() for curve in found.values()):
                     _log(ax)
             axes[-1, column].set_xlabel("optimizer step")
             if len(frames) > 1:
@@ -55,7 +57,7 @@ def learning_curves(results: Results, experiment: str, _: Mapping[str, Any] = EV
         for ax, part in zip(axes[:, 0], parts, strict=True):
             ax.set_ylabel(axis[part])
         place = named(results, points[0]) if len(frames) == 1 else experiment
-        heading(canvas, f"{place}: learning curves, {counted(list(frame['n']))}")
+        heading(canvas, f"{place}: learning curves, {counted(counts)}")
         canvas.legend(handles=key.handles, loc="outside lower center", ncols=key.columns)
 
     caption = (
@@ -120,10 +122,14 @@ def _chosen(results: Results, points: Sequence[Point], present: Sequence[str]) -
     return style.chosen(series.order(results, present), worth)
 
 
-def _band(ax: Axes, mine: pd.DataFrame, look: Look, label: str, positive: bool) -> None:
-    ax.plot(mine["step"], mine["mean"], color=look.colour, ls=look.dash, lw=1.5, label=label)
-    low = mine["low"].clip(lower=mine["mean"].min() / 10) if positive else mine["low"]  # a log axis has no zero
-    ax.fill_between(mine["step"], low.astype(float), mine["high"].astype(float), color=look.colour, alpha=0.14, lw=0)
+def _steps(curves: Sequence[Curve], name: str) -> Iterator[int]:
+    return (step for curve in curves if curve.series == name for step in curve.steps.tolist())
+
+
+def _band(ax: Axes, curve: Curve, look: Look, label: str, positive: bool) -> None:
+    ax.plot(curve.steps, curve.mean, color=look.colour, ls=look.dash, lw=1.5, label=label)
+    least = curve.mean.min(initial=math.inf) / 10 if positive else -math.inf  # a log axis has no zero
+    ax.fill_between(curve.steps, np.maximum(curve.low, least), curve.high, color=look.colour, alpha=0.14, lw=0)
 
 
 def _log(ax: Axes) -> None:

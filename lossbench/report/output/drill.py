@@ -25,6 +25,7 @@ from lossbench.store.records import Store
 LOG_LINES, LOG_CHARACTERS = 20, 2_000  # of one log's end
 ALL_LOGS = 500_000  # characters of log in a page: a run that failed everywhere must not make it unreadable
 CURVE_POINTS = 20  # of a sparkline
+MOST_CURVES = 2_000  # cells up to which each has a sparkline; beyond that they would be most of the page
 FIELDS = ("group", "seed", "status", "values", "seconds", "flags", "key", "run", "note", "curve")
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # of logs: a page has no use for them
@@ -53,6 +54,7 @@ class Drill:
         """Everything that the panel needs, without duplicates. `metrics`: those to show, with their digits."""
         notes: dict[str, int] = {}
         left = ALL_LOGS
+        few = len(self.cells) <= MOST_CURVES
         rows = []
         for group, cell in self.cells:
             found = self._records.get((cell.experiment, cell.key), {})
@@ -72,7 +74,7 @@ class Drill:
                     cell.key,
                     run,
                     notes.setdefault(note, len(notes)) if note else None,
-                    _thinned(found.get("curve", ())),
+                    _thinned(found.get("curve", ())) if few else [],
                 ]
             )
         return {"runs": list(self.results.runs), "fields": FIELDS, "cells": rows, "notes": list(notes)}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-import tabulate
-
 from lossbench.analysis.results import Results
 from lossbench.core import plain
 from lossbench.report.blocks import Figure, Prose, Section, Table
@@ -37,18 +35,28 @@ def _written(sections: Sequence[Section]) -> Iterator[str]:
                 case Prose(text, lead=lead):
                     yield from (f"**{_escape(lead)}** {_escape(text)}" if lead else _escape(text), "")
                 case Figure(name, _, caption, _):
-                    yield from (f"![{_escape(name)}](figures/{name}.svg)", "", f"*{_escape(caption)}*", "")
+                    yield from (f"![{_escape(name)}](figures/{name}.svg)", "")
+                    yield from (f"*{_escape(caption)}*", "") if caption else ()
                 case Table():
                     yield from (_pipe_table(block), "")
                     yield from (f"*{_escape(block.caption)}*", "") if block.caption else ()
 
 
 def _pipe_table(table: Table) -> str:
-    align = ["left" if column in table.left else "right" for column in table.columns]
-    rows = [[_escape(cell) for cell in row] for row in table.rows]
-    headers = [_escape(column) for column in table.columns]
-    text: str = tabulate.tabulate(rows, headers=headers, tablefmt="pipe", disable_numparse=True, colalign=align)
-    return text
+    """A table whose columns line up in a text editor, too."""
+    left = [column in table.left for column in table.columns]
+    head, *rows = [[_escape(cell) for cell in row] for row in (table.columns, *table.rows)]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    rule = [
+        f":{'-' * (width + 1)}" if at_left else f"{'-' * (width + 1)}:"
+        for width, at_left in zip(widths, left, strict=True)
+    ]
+    form = (
+        "| "
+        + " | ".join(f"{{:{'<' if at_left else '>'}{width}}}" for width, at_left in zip(widths, left, strict=True))
+        + " |"
+    )
+    return "\n".join([form.format(*head), f"|{'|'.join(rule)}|", *(form.format(*row) for row in rows)])
 
 
 def _escape(text: str) -> str:

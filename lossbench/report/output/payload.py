@@ -30,7 +30,7 @@ from lossbench.report.palette import looks
 
 VERDICTS = ("better", "worse", "equivalent", "undecided", "not testable")
 STEPS = 32  # of a learning curve
-MOST_PAIRS = 5_000  # of losses at points; beyond that only one point of each experiment has its pairs
+MOST_PAIRS = 1_000  # of losses at points; beyond that only one point of each experiment has its pairs
 MOST_CLASSES = 20  # with an angle each; of more classes the quartiles are shown
 LEDGER = ("fc", "classifier", "loss", "model", "optimizer", "peak")  # columns bytes_…
 
@@ -209,13 +209,11 @@ class Payload:
     def curves(self) -> Rows:
         """Learning curves: means and intervals over seeds at few of the steps."""
         for point in self.results.points:
-            where = {name: value for name, value in point.items() if name != "experiment"}
-            frame = series.curves(self.results, point["experiment"], where)
-            for (loss, name), group in frame.groupby(["loss", "series"], sort=False):
-                rows = group.sort_values("step").iloc[thinned(len(group), STEPS)]
-                numbers = [[significant(value, 4) for value in rows[key]] for key in ("mean", "low", "high")]
-                steps = [int(step) for step in rows["step"]]
-                yield [self.points[point], self.losses[loss], name, int(rows["n"].max()), steps, *numbers]
+            for curve in series.curves(self.results, point):
+                few = thinned(len(curve.steps), STEPS)
+                numbers = [[significant(value, 4) for value in each[few].tolist()] for each in curve[4:]]
+                seeds, steps = int(curve.n[few].max()), curve.steps[few].tolist()
+                yield [self.points[point], self.losses[curve.loss], curve.series, seeds, steps, *numbers]
 
     def memory(self) -> Rows:
         for row in _known(self.results.main):

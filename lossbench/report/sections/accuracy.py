@@ -149,7 +149,8 @@ def _ranked(results: Results, found: Ranking) -> list[Block]:
         row = {"loss": loss, "mean rank": words.number(found.test.ranks[index])}
         means = [words.number(mean, digits) for mean in found.table.means[:, index]]
         row |= dict(zip(found.table.datasets, means, strict=True))
-        row[f"p against {baseline} (Wilcoxon, Holm)"] = words.p_value(pair and pair.p_holm)
+        if any(words.finite(other.p_holm) for other in found.pairs):
+            row[f"p against {baseline} (Wilcoxon, Holm)"] = words.p_value(pair and pair.p_holm)
         row["rank effect"] = words.number(pair and pair.effect)
         rows.append(row)
     what, over = words.measured(headline), ", ".join(SHORT.get(name, name) for name in found.averaged)

@@ -20,9 +20,11 @@ FEW_SEEDS = 5  # below it, a verdict rests on very little
 def answer(results: Results) -> Section:
     """What a reader with half a minute should know."""
     found = results.answer
-    if not any(row["n"] >= stats.FEWEST_SEEDS for column in found.columns for row in column.rows.values()):
-        nothing = Prose("There are not yet enough finished cells to compare any loss with the baseline.")
-        return Section("answer", "Which loss to use", (nothing,))
+    most = max((row["n"] for column in found.columns for row in column.rows.values()), default=0)
+    if most < stats.FEWEST_SEEDS:
+        nothing = "There are not yet enough finished cells to compare any loss with the baseline"
+        why = f": a comparison needs {stats.FEWEST_SEEDS} paired seeds, and there are at most {most}" if most else ""
+        return Section("answer", "Which loss to use", (Prose(f"{nothing}{why}."),))
     blocks: list[Block] = [*sentences(results), *(Prose(text, lead="Caveat:") for text in caveats(results))]
     blocks.append(_table(results))
     return Section("answer", "Which loss to use", tuple(blocks))

@@ -74,16 +74,25 @@ def _statements(results: Results) -> list[Table]:
 
 
 def published(results: Results) -> Section:
-    """Numbers from papers beside the measured ones; where none is comparable, one line says so."""
-    found = results.published.to_dict("records")
-    title = "Published against measured"
-    if not found:
-        return Section("published", title, ())
-    if all(row["verdict"] == "not comparable" for row in found):
-        why = Counter(reason for row in found for reason in row["differs"].split("; "))
+    """Numbers from papers beside the measured ones where they are comparable; one line is about the others."""
+    every = results.published.to_dict("records")
+    found = [row for row in every if row["verdict"] != "not comparable"]
+    others = [row for row in every if row["verdict"] == "not comparable"]
+    blocks: list[Block] = [_comparable(results, found)] if found else []
+    if others:
+        why = Counter(reason for row in others for reason in row["differs"].split("; "))
         reasons = ", ".join(f"{reason} ({count})" for reason, count in why.most_common(3))
-        text = f"None of the {len(found)} published numbers is comparable, since protocols differ: {reasons}, …"
-        return Section("published", title, (Prose(f"{text} published.csv lists all."),))
+        who = (
+            f"{len(others)} further published numbers are not"
+            if found
+            else (f"None of the {len(others)} published numbers is")
+        )
+        more = ", …" if len(why) > 3 else "."
+        blocks.append(Prose(f"{who} comparable, since protocols differ: {reasons}{more} published.csv lists all."))
+    return Section("published", "Published against measured", tuple(blocks))
+
+
+def _comparable(results: Results, found: list[dict[str, Any]]) -> Table:
     rows = [
         {
             "experiment": row["experiment"],
@@ -93,15 +102,13 @@ def published(results: Results) -> Section:
             "95 % prediction interval": words.interval(row["low"], row["high"]),
             "n": str(row["n"]),
             "verdict": row["verdict"],
-            "differs": row["differs"] or words.DASH,
         }
         for row in found
     ]
     caption = (
         "The prediction interval is where another run of ours would fall with 95 % probability. reproduced: the "
         f"published number lies in it, and it is no wider than ±{results.info.margin:g} points; underpowered: it is "
-        "wider; above, below: our numbers are higher or lower; not comparable: the protocols differ as listed."
+        "wider; above, below: our numbers are higher or lower."
     )
-    left = ["experiment", "loss", "verdict", "differs"]
-    block = table(found, rows, caption, left=left, anchors=[[anchor(row)] for row in found])
-    return Section("published", title, (block,))
+    left = ["experiment", "loss", "verdict"]
+    return table(found, rows, caption, left=left, anchors=[[anchor(row)] for row in found])

@@ -3,19 +3,49 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from lossbench.analysis import target
 from lossbench.analysis.cost import PHASES
 from lossbench.analysis.results import Results
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Section, Table
-from lossbench.report.sections.rows import Row, anchor, at, compared, finished, table
+from lossbench.report.sections.rows import Row, anchor, at, compared, finished, per_experiment, table
+
+
+class Costs(NamedTuple):
+    """Costs at every point, and how a row of them is written."""
+
+    frame: pd.DataFrame
+    write: Callable[[Row], dict[str, str]]
+    caption: str
+    left: Sequence[str]
+    anchors: Callable[[Row], list[Anchor]]
 
 
 def cost(results: Results) -> Section:
-    """Step-time ratios and times to target."""
-    found: list[Block | None] = [_step_times(results), _times_to_target(results)]
-    return Section("cost", "Cost", tuple(block for block in found if block))
+    """Step-time ratios and times to target, at the points of the first table."""
+    tables = []
+    for costs in (_step_times(results), _times_to_target(results)):
+        found = _stated(results, costs.frame).to_dict("records")
+        rows = [{"experiment": row["experiment"]} | costs.write(row) for row in found]
+        if rows:
+            anchors = [costs.anchors(row) for row in found]
+            tables.append(table(found, rows, costs.caption, left=["experiment", *costs.left], anchors=anchors))
+    return Section("cost", "Cost", tuple(tables))
+
+
+def cost_everywhere(results: Results) -> Section:
+    """The same at all points, where there are more: one table per experiment."""
+    tables: list[Block] = []
+    for frame, write, caption, left, anchors in (_step_times(results), _times_to_target(results)):
+        if len(_stated(results, frame)) < len(frame):
+            tables += per_experiment(frame, write, caption, left=left, anchors=anchors)
+    return Section("cost-everywhere", "Cost at every point", tuple(tables), appendix=True)
 
 
 def memory(results: Results) -> Section:
@@ -28,44 +58,49 @@ def _named(row: Row) -> dict[str, str]:
     return {"experiment": row["experiment"], "loss": row["loss"]}
 
 
-def _step_times(results: Results) -> Table | None:
+def _stated(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows at points of the first table, of tuned settings if there are any; all rows, if there are none."""
+    columns = results.answer.columns
+    for chosen in ([column for column in columns if column.tuned], columns):
+        points = {column.point for column in chosen}
+        if len(frame) and (here := np.array([point in points for point in frame["point"]])).any():
+            return frame[here]
+    return frame
+
+
+def _step_times(results: Results) -> Costs:
     baseline = results.info.baseline
     ratios = compared(results, "step_seconds")
-    found = results.phases.to_dict("records")
-    rows = []
-    for row in found:
+
+    def write(row: Row) -> dict[str, str]:
         mine = ratios.get(at(row))
-        shown = {
-            f"step time / {baseline} [interval]": words.ratio(mine)
-            if mine
-            else "1"
-            if row["loss"] == baseline
-            else "–",
+        unknown = "1" if row["loss"] == baseline else words.DASH
+        return {
+            "loss": row["loss"],
+            f"step time / {baseline} [interval]": words.ratio(mine) if mine else unknown,
             "median ms": f"{row['step']:.2f}",
             "forward / backward / optimizer, ms": " / ".join(words.number(row[name]) for name in PHASES),
             "rounds": str(row["rounds"]),
             "processes": str(mine["n"]) if mine else "",
             "verdict": mine["verdict"] if mine else "baseline",
         }
-        rows.append(_named(row) | shown)
-    if not rows:
-        return None
+
     caption = (
         "Timing cells run alone. Each of several processes visits every loss in shuffled order on the same batches; "
         "the simultaneous 95 % interval of a ratio is that of the means of the processes. better: faster. The medians "
         "of the phases need not add up to that of the step."
     )
-    anchors = [[Anchor(row["point"], None, "timing")] for row in found]
-    return table(found, rows, caption, left=["experiment", "loss", "verdict"], anchors=anchors)
+    left = ["loss", "verdict"]
+    return Costs(results.phases, write, caption, left, lambda row: [Anchor(row["point"], None, "timing")])
 
 
-def _times_to_target(results: Results) -> Table | None:
+def _times_to_target(results: Results) -> Costs:
     baseline = results.info.baseline
     steps, seconds = (compared(results, metric) for metric in (target.STEPS, target.SECONDS))
-    found = results.times_to_target.to_dict("records")
-    rows = []
-    for row in found:
-        shown = {
+
+    def write(row: Row) -> dict[str, str]:
+        return {
+            "loss": row["loss"],
             "target, %": words.number(row["target"]),
             "steps": words.number(row[target.STEPS], 0),
             f"steps − {baseline} [interval]": _against(steps.get(at(row)), row, baseline),
@@ -74,17 +109,15 @@ def _times_to_target(results: Results) -> Table | None:
             "censored": f"{row['censored']} of {row['n']}",
             "verdict (steps)": steps[at(row)]["verdict"] if at(row) in steps else "baseline",
         }
-        rows.append(_named(row) | shown)
-    if not rows:
-        return None
+
     caption = (
         f"Time to target: steps until the test accuracy first reaches that of {baseline} at the end (mean over its "
         f"seeds) minus {target.BELOW:g} point, at the steps that were scored. A seed that never reaches it is "
         "censored: it counts with all its steps, so the mean is restricted to them. Seconds: steps times the median "
         "time of a step, without scoring."
     )
-    left = ["experiment", "loss", "verdict (steps)"]
-    return table(found, rows, caption, left=left, anchors=[[anchor(row)] for row in found])
+    left = ["loss", "verdict (steps)"]
+    return Costs(results.times_to_target, write, caption, left, lambda row: [anchor(row)])
 
 
 def _against(mine: Row | None, row: Row, baseline: str) -> str:

@@ -28,8 +28,11 @@ def validity(results: Results) -> Section:
 
 
 def warnings(results: Results) -> Section:
-    """The warnings of `analysis.warnings`."""
-    rows = [{"guard": found.guard, "where": found.where, "warning": found.text} for found in results.warnings]
+    """The warnings of `analysis.warnings`; what is the same in several experiments is said once."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for found in results.warnings:
+        where.setdefault((found.guard, found.text), []).append(found.where)
+    rows = [{"guard": guard, "where": ", ".join(named), "warning": text} for (guard, text), named in where.items()]
     blocks = (Table.of(rows, left=["guard", "where", "warning"]),) if rows else ()
     return Section("threats", "Warnings", blocks)
 
@@ -39,9 +42,11 @@ def environment(results: Results) -> Section:
     blocks: list[Block] = []
     if len(results.environments) > 1:
         blocks.append(Prose("The records come from different environments; wall times are compared only within one."))
-    names = ("fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "device", "cells")
+    names = ["fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "device", "cells"]
+    if any("compiler" in found for found in results.environments):
+        names.append("compiler")
     if rows := [{name: str(found.get(name)) for name in names} for found in results.environments]:
-        blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device"]))
+        blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device", "compiler"]))
     blocks += [
         Prose("To run the suite again:"),
         Prose(results.info.command, code=True),

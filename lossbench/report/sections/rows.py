@@ -9,7 +9,8 @@ import pandas as pd
 
 from lossbench.analysis.measured import LossAt
 from lossbench.analysis.results import Results
-from lossbench.core.point import SHORT, is_number, varied
+from lossbench.analysis.series import LABELS
+from lossbench.core.point import SHORT, Point, is_number, varied
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Table
 
@@ -51,20 +52,32 @@ def table(
     anchors: Sequence[Sequence[Anchor]],
     experiment: str = "",
 ) -> Table:
-    """A table of rows at points: one column per axis that distinguishes the points; the caption has the other axes."""
+    """A table of rows at points: one column per axis that distinguishes the points; the caption has the other axes.
+
+    Labels of datasets and backbones are long: they have no column where the experiment of a row says which it is.
+    """
     points = [row["point"] for row in found]
-    names = varied(points)
     taken = set(written[0])
+    by_experiment = "experiment" in taken
+    names = [name for name in varied(points) if not (by_experiment and name in LABELS and _follows(points, name))]
     heads = {name: head if (head := SHORT.get(name, name)) not in taken else f"axis.{name}" for name in names}
     rows = []
     for point, shown in zip(points, written, strict=True):
         first = {name: shown[name] for name in LEADING if name in shown}
         rows.append({**first, **{heads[name]: words.axis(point, name) for name in names}, **shown})
     texts = [heads[name] for name in names if not all(is_number(point.get(name, 0)) for point in points)]
-    fixed = ", ".join(points[0].told([name]) for name in points[0] if name not in (*names, "experiment"))
-    said = f"{experiment}: {caption}" if experiment else caption
-    said += f" Fixed: {fixed}." if fixed else ""
-    return Table.of(rows, left=[*left, *texts], caption=said, anchors=anchors, experiment=experiment)
+    fixed = ", ".join(
+        points[0].told([name]) for name in points[0] if name != "experiment" and name not in varied(points)
+    )
+    said = [f"{experiment}:" if experiment else "", caption, f"Fixed: {fixed}." if fixed else ""]
+    joined = " ".join(filter(None, said))
+    return Table.of(rows, left=[*left, *texts], caption=joined, anchors=anchors, experiment=experiment)
+
+
+def _follows(points: Sequence[Point], axis: str) -> bool:
+    """Whether the points of each experiment have one value of an axis."""
+    values = {(point["experiment"], point.get(axis)) for point in points}
+    return len(values) == len({experiment for experiment, _ in values})
 
 
 def per_experiment(
@@ -75,12 +88,15 @@ def per_experiment(
     left: Sequence[str],
     anchors: Callable[[Row], Sequence[Anchor]] = lambda row: [anchor(row)],
 ) -> list[Block]:
-    """One table per experiment with one row per row of the frame."""
+    """One table per experiment with one row per row of the frame; a caption stands above the first that it fits."""
     tables: list[Block] = []
+    before = set[str]()
     for experiment, group in by_experiment(frame):
         found = group.to_dict("records")
         cells = [anchors(row) for row in found]
         rows = [write(row) for row in found]
         said = caption if isinstance(caption, str) else caption(group)
-        tables.append(table(found, rows, said, left=left, anchors=cells, experiment=experiment))
+        new = "as above." if said in before else said
+        before.add(said)
+        tables.append(table(found, rows, new, left=left, anchors=cells, experiment=experiment))
     return tables

@@ -384,7 +384,9 @@ function allPairs(width) {
   const rows = data.at("pairs", point.index).filter((row) => isShown(row.a, wordsOf(point)) && isShown(row.b, wordsOf(point)));
   if (!rows.length) {
     const others = [...new Set(data.pairs.map((row) => row.point))].slice(0, 8).map((index) => [data.points[index].title, { at: data.points[index].key }]);
-    return nothing(`No pairs to compare at ${point.title}`, others);
+    const several = new Set(data.at("differences", point.index).map((row) => row.loss)).size > 1;
+    const leftOut = several && !data.at("pairs", point.index).length;
+    return nothing(leftOut ? `This page has the pairs of one point per dataset and backbone, not those of ${point.title}` : `No pairs to compare at ${point.title}`, others);
   }
   const back = { better: "worse", worse: "better" };
   const pair = new Map();

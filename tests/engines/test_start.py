@@ -1,0 +1,78 @@
+"""How a run starts: torch is imported while the suite is read, and its compiler only where something needs it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from conftest import SMALL
+from kit.runs import by_label, write_suite
+
+from lossbench import api
+from lossbench.core.errors import SuiteError
+from lossbench.engines.servers import Servers
+from lossbench.plan.cells import plan
+from lossbench.training import cell as train
+
+SEEN = '''"""Whether torch's compiler has been imported."""
+import sys
+
+UNIT, BETTER, TASKS = "", "lower", ("classification",)
+
+
+def measure(test):
+    return float("torch._dynamo" in sys.modules)
+'''
+
+ONE = SMALL.replace("seeds = 2", "seeds = 1").replace('["softmax", "w_softmax"]', '["softmax"]')
+ONE += 'metrics = ["seen"]\nwarm_start = { steps = 3 }\n'
+
+
+def test_a_cell_trains_without_torch_dynamo_to_the_same_bits(tmp_path):
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "seen.py").write_text(SEEN)
+    suite = write_suite(tmp_path, ONE)
+    assert not api.run(suite, out=tmp_path / "run", reports=None).unfinished
+    record = by_label(tmp_path / "run")["softmax"]
+    assert record["metrics"]["seen"] == 0
+    job = api.prepare(suite)
+    warm, refined = sorted(job.chosen, key=lambda cell: cell.kind != "warm")
+    checkpoint = train.run(warm, job.registry, job.data).checkpoint
+    here = train.run(refined, job.registry, job.data, checkpoint).record  # with torch's own SGD
+    assert here.digest == record["digest"]
+
+
+class Noting(Servers):
+    """Notes what it is told to import, and starts nothing."""
+
+    def _with(self, imports):
+        self._running[frozenset(imports)] = Closed()
+
+
+class Closed:
+    closed = False
+
+    def close(self):
+        self.closed = True
+
+
+def test_the_server_without_libraries_is_started_before_a_suite_is_read(tmp_path, monkeypatch):
+    servers, seen = Noting(), []
+    monkeypatch.setattr(api, "Servers", lambda: servers)
+    prepare = api.job.prepare
+    monkeypatch.setattr(api.job, "prepare", lambda *a, **k: seen.extend(servers._running.items()) or prepare(*a, **k))
+    with pytest.raises(SuiteError):
+        api.run(write_suite(tmp_path, "name = 3"), reports=None)
+    [(libraries, server)] = seen
+    assert libraries == frozenset() and server.closed
+
+
+def test_servers_that_no_cell_needs_are_ended(read_suite):
+    with closing(Noting()) as servers:
+        servers.start_ahead()
+        plain = servers._running[frozenset()]
+        servers.keep(plan(read_suite(SMALL)))
+        assert not plain.closed
+        timm = SMALL.replace('"cnn", channels = 4, depths = [1]', '"timm", model = "resnet10t"')
+        servers.keep(plan(read_suite(timm)))
+        assert plain.closed and not servers._running
