@@ -155,10 +155,12 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
 
 
 def _listed(points: Iterable[Point], axis: str) -> str:
-    """The values of an axis."""
+    """The values of an axis; plugins without their options where no two have the same name."""
     from lossbench.core.point import shown
 
-    return ", ".join(dict.fromkeys(shown(point[axis]) for point in points if axis in point))
+    values = dict.fromkeys(shown(point[axis]) for point in points if axis in point)
+    names = dict.fromkeys(value.partition("[")[0] for value in values)
+    return ", ".join(names if len(names) == len(values) else values)
 
 
 def show_forecast(expected: Forecast) -> None:

@@ -248,6 +248,19 @@ def test_missing_data_is_said_and_everything_else_runs(here, tmp_path):
     assert plan.returncode == 0 and "0 of 4 cells to train" in plan.stdout and "not run: pictures" in plan.stdout
 
 
+def test_a_plan_names_options_only_where_two_plugins_share_a_name(here, tmp_path):
+    backbone = 'backbone = { name = "cnn", channels = 4, depths = [1] }'
+    assert backbone in SMALL
+    for name, text in (
+        ("one", backbone),
+        ("two", 'backbone = ["cnn[channels=4,depths=(1)]", "cnn[channels=6,depths=(1)]"]'),
+    ):
+        (tmp_path / f"{name}.toml").write_text(SMALL.replace(backbone, text))
+    one, two = (here("plan", f"{name}.toml", "--no-forecast").stdout for name in ("one", "two"))
+    assert "cnn" in one and "channels" not in one
+    assert "channels=4" in two and "channels=6" in two
+
+
 def test_a_suite_without_any_data_is_refused(here, tmp_path):
     (tmp_path / "one.toml").write_text(SMALL.replace('"digits"', '"cifar100"', 2).replace('"cifar100"', '"x"', 1))
     done = here("run", "one.toml", "--data", tmp_path / "data", "--no-fetch")
