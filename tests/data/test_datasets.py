@@ -5,6 +5,9 @@ The small files here are written in the publishers' layouts; tests marked `data`
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from kit.layouts import RNG, write_cifar, write_mnist
@@ -32,6 +35,21 @@ def colour(side=10, level=None):
     if level is not None:
         return np.full((side, side, 3), level, dtype=np.uint8)
     return RNG.integers(0, 256, (side, side, 3), dtype=np.uint8)
+
+
+def test_digits_are_those_of_scikit_learn_without_importing_it():
+    """Every third image of a class is a test image; both parts keep the order of the file."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    found = lossbench.load_dataset("digits")
+    for label in range(10):
+        own = np.rint(pixels[labels == label] * 255 / 16).reshape(-1, 8, 8, 1)
+        test = np.arange(len(own)) % 3 == 2
+        for part, expected in ((found.train, own[~test]), (found.test, own[test])):
+            assert np.array_equal(part.images[part.labels == label], expected)
+    code = "import sys, lossbench; lossbench.load_dataset('digits'); assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 @pytest.mark.parametrize(("name", "suffix"), [("mnist", ""), ("mnist", ".gz"), ("fashion_mnist", ".gz")])
