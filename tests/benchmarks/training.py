@@ -4,8 +4,9 @@
 
 Bare: plain torch as a script would have it (NCHW, SGD, softmax, glibc's own allocator settings). The others are cells
 of lossbench in the environment of its engine. Each is a process of its own that stays up; rounds visit them in shuffled
-order, and a ratio is the median over rounds of paired ratios. Printed: ms per step and ratios; seconds until the code
-of a compiled cell is there, compiled (cold) and read from the disk (warm). Images are noise of 28×28 pixels.
+order, and a ratio is the median over rounds of paired ratios. Printed: ms of CPU time per step (of one thread: the wall
+time on an idle machine) and ratios; seconds until the code of a compiled cell is there, compiled (cold) and read from
+the disk (warm). Images are noise of 28×28 pixels.
 """
 
 from __future__ import annotations
@@ -79,10 +80,10 @@ def work(net: str, way: str) -> None:
         step(images, labels)
     print(ready, flush=True)
     for _ in sys.stdin:
-        started = time.perf_counter()
+        started = time.process_time()
         for images, labels in ready_batches:
             step(images, labels)
-        print((time.perf_counter() - started) / STEPS, flush=True)
+        print((time.process_time() - started) / STEPS, flush=True)
 
 
 def start(net: str, way: str, cache: str) -> subprocess.Popen[str]:
