@@ -234,7 +234,7 @@ class SuiteInfo:
     examples: Mapping[str, int] = field(default_factory=dict)  # training examples by the label of the dataset
     looks: Mapping[str, list[int]] = field(default_factory=dict)  # different numbers of seeds in earlier plans
     tuning: Budget | None = None
-    note: str = ""  # the profile's note, shown first
+    note: str = ""  # of the profile, else of the suite; shown first
     overrides: list[str] = field(default_factory=list)  # key=value, as given with --set
     headline: str = "accuracy"  # the metric that comparisons, tuning, ranks and the margin are about
     metrics: tuple[Metric, ...] = ()  # all that the suite can name

@@ -52,7 +52,7 @@ class Job:
         return [f"not run: {name}: {why.replace(DATA, str(self.data))}" for name, why in missing]
 
     def opening(self, expected: str = "") -> str:
-        """The first line of a run: the chosen profile and why, how long it will take, and the profile's note."""
+        """The first line of a run: the chosen profile and why, how long it will take, and the note."""
         return _opening(self.suite, self.choice, self.downloads, expected)
 
     def measurable(self, cells: Sequence[Cell]) -> list[Cell]:
@@ -210,7 +210,7 @@ def _opening(suite: Suite, choice: choose.Choice | None, downloads: Sequence[Dow
     if expected:
         said.append(f"{expected[0].upper()}{expected[1:]}.")
     if info.note:
-        said.append(info.note if choice else f"profile {info.profile}: {info.note}")
+        said.append(info.note if choice or not info.profile else f"profile {info.profile}: {info.note}")
     return " ".join(said)
 
 

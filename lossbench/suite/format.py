@@ -174,6 +174,7 @@ class SuiteFile(Text):
 
     name: Name
     title: str = ""
+    note: str = Field(default="", description="shown at the start of a run and of its report; a profile's replaces it")
     baseline: str = "softmax"
     headline: str | None = Field(
         None,

@@ -168,7 +168,7 @@ def _suites(
             profile=name,
             command=_command(argument, name or (NO_PROFILE if file.auto else None), given.written, plugins),
             tuning=tuning,
-            note=given.profile.note or (file.profile[name].note if name else ""),
+            note=given.profile.note or (file.profile[name].note if name else "") or file.note,
             overrides=given.written,
             headline=headline.name,
             metrics=tuple(metric.plain for metric in names.metrics.values()),

@@ -113,6 +113,15 @@ def test_a_key_that_is_set_overrides_the_profile(read):
     assert read("seeds=1", profile="last").info.note == "the last one"
 
 
+def test_the_note_of_a_profile_replaces_that_of_the_suite(read):
+    text = f'note = "small tasks"\n{TWO}'
+    assert [read(text=text, profile=name).info.note for name in (None, "long", "last")] == [
+        "small tasks",
+        "small tasks",
+        "the last one",
+    ]
+
+
 def test_keys_of_the_suite_itself_can_be_set(read):
     info = read("margin=0.3", "title=A title", "name=other", "baseline=w_softmax").info
     assert (info.margin, info.title, info.name, info.baseline) == (0.3, "A title", "other", "w_softmax")
