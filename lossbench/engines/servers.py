@@ -180,6 +180,8 @@ class Servers:
                 server.check()
             return None
         if event["id"] is None:
+            if event["server"] not in self._running.values():  # we ended it
+                return None
             raise event["server"].fault()
         return event
 

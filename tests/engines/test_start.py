@@ -76,3 +76,30 @@ def test_servers_that_no_cell_needs_are_ended(read_suite):
         timm = SMALL.replace('"cnn", channels = 4, depths = [1]', '"timm", model = "resnet10t"')
         servers.keep(plan(read_suite(timm)))
         assert plain.closed and not servers._running
+
+
+LIGHT = '''"""Softmax in a file that imports a library."""
+import click
+import torch
+
+
+class Loss(torch.nn.Module):
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(classes, features))
+
+    def logits(self, features):
+        return features @ self.weight.T
+
+    def forward(self, features, labels):
+        return torch.nn.functional.cross_entropy(self.logits(features), labels)
+'''
+
+
+def test_a_run_outlives_the_server_that_it_started_ahead_and_does_not_need(lossbench, tmp_path):
+    """By the real command: the other tests share servers that are never ended."""
+    (tmp_path / "losses").mkdir()
+    (tmp_path / "losses" / "light.py").write_text(LIGHT)
+    text = SMALL.replace('["softmax", "w_softmax"]', '["light"]').replace("title = ", 'baseline = "light"\ntitle = ')
+    done = lossbench("run", write_suite(tmp_path, text), "--no-report")
+    assert done.returncode == 0, done.stderr

@@ -53,7 +53,13 @@ def test_retrieval_on_real_images(name, real_data, read_suite, registry):
     first, last, kept = trained(read_suite, registry, real_data, name, "retrieval")
     tested = sizes(real_data, name)
     alone = tested.count(1)
-    assert last.counts == {"queries": sum(tested) - alone, "gallery": sum(tested) - 1, "alone": alone}
+    relevant = sum(size * (size - 1) for size in tested)
+    assert last.counts == {
+        "queries": sum(tested) - alone,
+        "gallery": sum(tested) - 1,
+        "alone": alone,
+        "relevant": relevant,
+    }
     found = last.metrics
     assert found["recall@1"] > first.metrics["recall@1"] + 1
     assert found["recall@1"] == pytest.approx(last.accuracy)
