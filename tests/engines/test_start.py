@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import closing
 
 import pytest
-from conftest import SMALL
+from conftest import SMALL, command
 from kit.runs import by_label, write_suite
 
 from lossbench import api
@@ -96,10 +97,11 @@ class Loss(torch.nn.Module):
 '''
 
 
-def test_a_run_outlives_the_server_that_it_started_ahead_and_does_not_need(lossbench, tmp_path):
-    """By the real command: the other tests share servers that are never ended."""
+def test_a_run_outlives_the_server_that_it_started_ahead_and_does_not_need(tmp_path):
+    """In a process of its own: the runs of other tests share servers that are never ended."""
     (tmp_path / "losses").mkdir()
     (tmp_path / "losses" / "light.py").write_text(LIGHT)
     text = SMALL.replace('["softmax", "w_softmax"]', '["light"]').replace("title = ", 'baseline = "light"\ntitle = ')
-    done = lossbench("run", write_suite(tmp_path, text), "--no-report")
+    arguments = command("run", write_suite(tmp_path, text), "--no-report")
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
