@@ -134,8 +134,9 @@ def pool_eagerly() -> None:
     if not hasattr(lowering, "should_fallback_max_pool_with_indices"):  # another version of torch: slower, not wrong
         return
     aten = torch.ops.aten
+    make_fallback: Any = lowering.make_fallback  # torch gives it no types
     for op in (aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default):
-        lowering.make_fallback(op, layout_constraint=channels_last, warn=False, override_decomp=True)
+        make_fallback(op, layout_constraint=channels_last, warn=False, override_decomp=True)
     lowering.should_fallback_max_pool_with_indices = lambda *given, **named: True
 
 
