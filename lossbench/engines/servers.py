@@ -152,18 +152,12 @@ class Servers:
         """The library modules that a cell imports, and for what. Its data is prepared: that plugin does not run."""
         plugins = [self.registry.find("backbone", cell.backbone.name)]
         plugins += [self.registry.find("loss", spec.name) for spec in cell.losses]
-        optimizer = {"timm.optim": f"optimizer '{cell.schedule.optimizer}'"} if cell.schedule.timm else {}
-        compiled = {"lossbench.training.compiled": "compile = true"} if cell.compile else {}
-        return (
-            optimizer
-            | compiled
-            | {
-                module: str(plugin.path)
-                for plugin in plugins
-                for module in plugin.footprint.modules
-                if module.partition(".")[0] not in LOADED
-            }
-        )
+        found = {"timm.optim": f"optimizer '{cell.schedule.optimizer}'"} if cell.schedule.timm else {}
+        found |= {"lossbench.training.compiled": "compile = true"} if cell.compile else {}
+        for plugin in plugins:
+            modules = (module for module in plugin.footprint.modules if module.partition(".")[0] not in LOADED)
+            found |= dict.fromkeys(modules, str(plugin.path))
+        return found
 
     def start(self, cells: Sequence[Cell]) -> None:
         """Start the servers of these cells, and wait until they have imported everything."""

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from lossbench.report.figures.style import Drawing
@@ -20,12 +21,15 @@ def render(drawings: Sequence[Drawing]) -> None:
     """Render the SVG of every drawing; the bytes are the same as if each were rendered when asked for."""
     workers = max(1, min(_cores(), len(drawings) // 2)) if len(drawings) >= FEWEST else 1
     first, *others = (drawings[start::workers] for start in range(workers))
-    found = [beside(lambda share=share: [drawing.svg for drawing in share]) for share in others]  # type: ignore[misc]
-    for drawing in first:
-        _ = drawing.svg
+    found = [beside(partial(_rendered, share)) for share in others]
+    _rendered(first)
     for share, svgs in zip(others, found, strict=True):
         for drawing, svg in zip(share, svgs(), strict=True):
             drawing.__dict__["svg"] = svg  # its cached property
+
+
+def _rendered(drawings: Sequence[Drawing]) -> list[str]:
+    return [drawing.svg for drawing in drawings]
 
 
 def beside(work: Callable[[], Made]) -> Callable[[], Made]:

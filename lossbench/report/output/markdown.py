@@ -44,18 +44,12 @@ def _written(sections: Sequence[Section]) -> Iterator[str]:
 
 def _pipe_table(table: Table) -> str:
     """A table whose columns line up in a text editor, too."""
-    left = [column in table.left for column in table.columns]
     head, *rows = [[_escape(cell) for cell in row] for row in (table.columns, *table.rows)]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    rule = [
-        f":{'-' * (width + 1)}" if at_left else f"{'-' * (width + 1)}:"
-        for width, at_left in zip(widths, left, strict=True)
-    ]
-    form = (
-        "| "
-        + " | ".join(f"{{:{'<' if at_left else '>'}{width}}}" for width, at_left in zip(widths, left, strict=True))
-        + " |"
-    )
+    sides = ["<" if column in table.left else ">" for column in table.columns]
+    form = "| " + " | ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True)) + " |"
+    dashes = ["-" * (width + 1) for width in widths]
+    rule = [f":{dash}" if side == "<" else f"{dash}:" for side, dash in zip(sides, dashes, strict=True)]
     return "\n".join([form.format(*head), f"|{'|'.join(rule)}|", *(form.format(*row) for row in rows)])
 
 
