@@ -63,20 +63,28 @@ def table_of(
 ) -> Any:
     """A table of plain text without markup, so `cnn[channels=8]` keeps its brackets.
 
-    `tight`: headings have one word per line, and numbers are never wrapped.
+    `tight`: headings have one word per line, and neither numbers nor names at the start of a row are wrapped.
     """
     import rich.box
     import rich.table
     from rich.text import Text
 
     table = rich.table.Table(
-        title=Text(plain.line(title), style="bold") if title else None, title_justify="left", box=rich.box.SIMPLE_HEAD
+        title=Text(plain.line(title), style="bold") if title else None,
+        title_justify="left",
+        box=rich.box.SIMPLE_HEAD,
+        collapse_padding=tight,
     )
-    for column in columns:
+    rows = list(rows)
+    for number, column in enumerate(columns):
         heading = plain.line(column).replace(" ", "\n" if tight else " ")
         is_text = column in left
         table.add_column(
-            Text(heading), justify="left" if is_text else "right", overflow="fold", no_wrap=tight and not is_text
+            Text(heading),
+            justify="left" if is_text else "right",
+            overflow="fold",
+            no_wrap=tight and not is_text,
+            min_width=min(LABEL, max(len(row[0]) for row in rows)) if tight and rows and number == 0 else None,
         )
     for row in rows:
         table.add_row(*(Text(plain.line(cell), style=STYLES.get(cell, "")) for cell in row))
@@ -101,7 +109,6 @@ STYLES = {
 def show_plan(job: Job, out: str | None) -> list[Cell]:
     """Print the grid of every experiment, what is done and what warm starts save; return the remaining cells."""
     from lossbench.core.model import SCORED
-    from lossbench.core.point import SHORT
     from lossbench.plan.cells import training_steps
     from lossbench.store.records import Store
     from lossbench.store.stale import outdated
@@ -113,23 +120,21 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     records, _ = store.scan()
     job = job.tuned(records)
     chosen = {cell.key for cell in job.chosen}
-    kinds = {"cells": "train", "warm starts": "warm", "timing": "timing"}
-    if any(cell.kind == "trial" for cell in job.cells):
-        kinds["trials"] = "trial"
-    axes = dict.fromkeys(name for cell in job.chosen for name in cell.axes)
-    columns = ["experiment", *(SHORT.get(name, name) for name in axes), "losses", "seeds", *kinds, "done"]
+    planned = {cell.kind for cell in job.chosen}
+    names = {"train": "cells", "warm": "warm starts", "timing": "timing", "trial": "trials"}
+    kinds = [kind for kind in names if kind in planned]
+    columns = ["experiment", "grid", "losses", "seeds", *(names[kind] for kind in kinds), "done"]
     rows = []
     for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
         mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
         if not mine:
             continue
         trained = [cell for cell in mine if cell.kind == "train"]
-        points = dict.fromkeys(cell.point for cell in mine)
-        row = [experiment, *(_listed(points, name) for name in axes)]
         counts = [len({cell.loss.label for cell in trained}), len({cell.seed for cell in trained})]
-        counts += [sum(cell.kind == kind for cell in mine) for kind in kinds.values()]
-        rows.append([*row, *map(str, counts), str(sum(cell.key in records for cell in mine))])
-    console().print(table_of(columns, rows, left=["experiment", *axes], title=info.title))
+        counts += [sum(cell.kind == kind for cell in mine) for kind in kinds]
+        counts += [sum(cell.key in records for cell in mine)]
+        rows.append([experiment, _grid(mine), *map(str, counts)])
+    console().print(table_of(columns, rows, left=columns[:2], title=info.title, tight=True))
     found = outdated(job.chosen, records, info.metrics)
     again = {cell.key for cell in found.train}
     todo = [cell for cell in job.chosen if cell.key not in records or cell.key in again]
@@ -154,13 +159,22 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     return todo + following
 
 
-def _listed(points: Iterable[Point], axis: str) -> str:
-    """The values of an axis; plugins without their options where no two have the same name."""
-    from lossbench.core.point import shown
+def _grid(cells: Iterable[Cell]) -> str:
+    """The values of every axis; plugins without their options where no two have the same name."""
+    from lossbench.core.point import AXES, SHORT, shown
 
-    values = dict.fromkeys(shown(point[axis]) for point in points if axis in point)
-    names = dict.fromkeys(value.partition("[")[0] for value in values)
-    return ", ".join(names if len(names) == len(values) else values)
+    axes: dict[str, dict[Any, None]] = {}
+    for point in dict.fromkeys(cell.point for cell in cells):
+        for axis, value in point.without("experiment").items():
+            axes.setdefault(axis, {})[value] = None
+    parts = []
+    for axis, values in axes.items():
+        texts = list(map(shown, values))
+        names = [text.partition("[")[0] for text in texts]
+        listed = ", ".join(names if len(set(names)) == len(names) else texts)
+        is_plugin = axis in AXES and all(isinstance(value, str) for value in values)
+        parts.append(listed if is_plugin else f"{SHORT.get(axis, axis)}={listed}")
+    return "; ".join(parts)
 
 
 def show_forecast(expected: Forecast) -> None:

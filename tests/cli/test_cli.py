@@ -116,7 +116,7 @@ def test_plan_and_dry_run_show_cells_and_write_nothing(here, suite, tmp_path):
     assert planned.returncode == dry.returncode == 0
     assert dry.stdout.partition("forecast:")[0] == planned.stdout and "forecast: about" in dry.stdout
     assert "7 of 7 cells to train, 34 steps" in planned.stdout
-    assert re.search(r"digits +digits +cnn +10", planned.stdout)
+    assert re.search(r"digits +digits; cnn; C=10; M=", planned.stdout)
     assert "2 warm starts are shared by 4 cells, which saves 10 steps" in planned.stdout
     assert list(tmp_path.iterdir()) == [suite]
 
