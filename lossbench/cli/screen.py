@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lossbench.analysis.compare import Comparison
     from lossbench.api import RunResult
     from lossbench.core.model import Cell
-    from lossbench.core.point import Point
     from lossbench.data.download.fetch import Check, State
     from lossbench.data.download.sources import Source
     from lossbench.plan.forecast import Forecast
