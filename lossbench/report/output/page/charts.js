@@ -132,7 +132,7 @@ function differencePanel({ point, rows }, metric, margin, width, labelRoom) {
     if (row.delta > high || (known(row.high) && row.high > high)) parts.push(arrow(right, y, 1));
     if (x.inside(row.delta)) parts.push(verdictMark(row.verdict, x(row.delta), y));
     if (narrow) {
-      parts.push(text(0, y - 14, fitting(data.labels[row.loss], width - 150), "name"));
+      parts.push(text(0, y - 14, fitting(data.labels[row.loss], width - 150), "name halo"));
       parts.push(draw("text", { x: width, y: y - 14, class: "value", "text-anchor": "end" }, ...written));
     } else {
       parts.push(text(left - 10, y + 4, fitting(data.labels[row.loss], labelRoom - 12), "name", "end"));
@@ -313,9 +313,7 @@ function againstCost(width) {
   const height = Math.max(380, 17 * rows.length + 90);
   const [top, bottom] = [10, height - 48];
   const ys = padded(range(rows.map((row) => [row.low ?? row.mean, row.mean, row.high ?? row.mean])));
-  const usual = 2.5 * median(rows.map((row) => row.cost.value)); // what costs more is drawn at the edge
-  const near = rows.map((row) => row.cost).filter((one) => one.value <= usual);
-  const xs = padded([least(near.map((one) => one.low ?? one.value)), most(near.map((one) => Math.min(one.high ?? one.value, usual)))], 0.1);
+  const xs = padded(range(rows.map(({ cost }) => [cost.low ?? cost.value, cost.value, cost.high ?? cost.value])), 0.1);
   if (metric.score) [ys[0], ys[1]] = [Math.max(0, ys[0]), Math.min(100.5, ys[1])];
   const found = ticks(ys[0], ys[1], 5);
   const left = most(found.map(([, written]) => widthOf(written, 11))) + 16;
