@@ -26,6 +26,7 @@ from lossbench.core.values import frozen
 # Raised whenever lossbench's own training or evaluation code changes results, so that older records are not taken for
 # current ones. A change of that code needs a decision about it, which tests/protocol.toml records.
 PROTOCOL = 3
+COMPILED = 2  # the same for `compile = true` alone: raised whenever other code is made of the same backbone
 
 Status = Literal["done", "failed", "diverged", "oom", "timeout"]
 # Why a cell is failed, oom or timeout: its code, which would fail again, or the environment (killed, out of memory or
@@ -415,7 +416,7 @@ class Cell:
             "warm": self.warm and self.warm.identity(),
             "timing": self.timing and self.timing.model_dump(),
             "threads": self.threads,
-            "device": [self.device, self.autocast, self.channels_last, *(["compile"] if self.compile else [])],
+            "device": [self.device, self.autocast, self.channels_last, *([f"compile {COMPILED}"] * self.compile)],
             **({} if self.horizon is None else {"horizon": self.horizon}),
         }
         canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -137,6 +137,7 @@ def compile_first(cell: Cell, registry: Registry, dataset: Dataset) -> float:
     def first_pass() -> None:
         state = build(cell, cell.loss, registry, dataset.in_shape)
         state.train()
+        compiled.fit_vectors(state.backbone)
         images, _ = Batches.of(cell, dataset).at(0)
         state.features(images).sum().backward()  # type: ignore[no-untyped-call]  # torch gives it no types
 
