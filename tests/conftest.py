@@ -65,6 +65,14 @@ def registry() -> Registry:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Nothing that this process writes must outlive a power cut; commands in processes of their own do sync."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def kept_servers() -> Iterator[None]:
     """`api.run` in a test process forks its cells from servers that stay up: torch is loaded only once."""
     from kit.servers import KeptServers
