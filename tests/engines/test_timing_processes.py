@@ -77,7 +77,7 @@ def test_the_processes_are_new_interpreters_one_after_another_within_the_memory_
         assert library != other_library  # forks of one process have the same layout
 
 
-@pytest.mark.parametrize("process", [0, 1])
+@pytest.mark.parametrize("process", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_process_that_is_killed_ends_its_cell_with_a_status_and_nothing_survives(tmp_path, process):
     hidden = tmp_path / "hidden"
     record = run(tmp_path, f"{hiding(hidden)}; os.kill(os.getpid(), signal.SIGKILL)", process)
@@ -92,10 +92,17 @@ def test_a_time_limit_counts_for_all_processes_together_and_ends_them(tmp_path):
     assert (record["status"], record["error"]) == ("timeout", "killed after 1.5 seconds")
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_a_run_that_is_killed_leaves_no_process_of_a_timing_cell(tmp_path, by):
+@pytest.mark.parametrize(
+    ("by", "process"),
+    [
+        (signal.SIGKILL, 0),
+        pytest.param(signal.SIGKILL, 1, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_is_killed_leaves_no_process_of_a_timing_cell(tmp_path, by, process):
     hidden = tmp_path / "hidden"
-    write_mine(tmp_path, f"{hiding(hidden)}; time.sleep(600)")
+    write_mine(tmp_path, f"{hiding(hidden)}; time.sleep(600)", process)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     parent = started(tmp_path, "run", write_suite(tmp_path, SUITE), "--no-report", **quiet)
     try:
@@ -103,7 +110,7 @@ def test_a_run_that_is_killed_leaves_no_process_of_a_timing_cell(tmp_path, by):
     finally:
         parent.send_signal(by)
         parent.wait()
-    assert len(noted(tmp_path)) == 2
+    assert len(noted(tmp_path)) == process + 1
     wait_until(lambda: not any(map(alive, pids(hidden))), 20)
     wait_until(lambda: not processes_of(tmp_path), 20)
     assert "timing" not in by_label(tmp_path / "runs/small")

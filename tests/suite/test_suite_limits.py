@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from conftest import SMALL
 
-from lossbench import api, data
+from lossbench import api
 from lossbench.core.errors import LossbenchError, SuiteError
+from lossbench.data import data_folder
+from lossbench.data.download.supply import Supply
 from lossbench.plan.cells import plan
 from lossbench.suite.format import MOST_CELLS
 from lossbench.suite.reading import read_profiles
@@ -199,12 +201,12 @@ def test_claims_that_differ_in_what_they_test_stand_beside_each_other(read_suite
 
 @pytest.mark.parametrize("name", sorted(built_in()))
 def test_every_built_in_suite_is_read_at_every_profile(name, registry):
-    source = open_suite(name)
+    source, supply = open_suite(name), Supply(registry, data_folder(), fetch=False)
     found = read_profiles(
         source.text,
         source.name,
         registry,
-        lambda spec: data.count_classes(spec.name, dict(spec.options), registry),
+        lambda spec: supply.count_classes(spec.name, spec.options),
     )
     assert found.keys() == {None, *tomllib.loads(source.text).get("profile", {})}
     assert all(suite.experiments for suite in found.values())
