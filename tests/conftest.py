@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Before torch is imported: its networks are tiny here, and idle threads would take the cores from the other tests.
@@ -23,6 +24,12 @@ from lossbench.suite import reading as suite
 if "LOSSBENCH_DATA" not in os.environ:  # nobody's own cache is touched
     _scratch = tempfile.TemporaryDirectory(prefix="lossbench-data-")
     os.environ["LOSSBENCH_DATA"] = _scratch.name
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 # Two losses, one width, tiny network: a cell takes a tenth of a second.
 SMALL = """

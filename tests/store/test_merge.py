@@ -33,7 +33,7 @@ def steps_of(cells: list[Cell]) -> int:
 # --- shards
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seeds=st.integers(1, 6),
     widths=st.integers(1, 4),
