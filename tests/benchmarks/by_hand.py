@@ -4,8 +4,8 @@
 
 By hand: one process that trains one cell after the other with both cores, a DataLoader with ToTensor, every loss with a
 softmax phase of its own, W-Softmax as Algorithm 1 has it (though for a whole batch at once). Printed: wall seconds of
-both, their ratio, and the mean accuracy of each loss, which must agree within the noise of seeds. lossbench runs the suite
-three times: eagerly, compiled with an empty cache of code, and compiled again.
+both, their ratio, and the mean accuracy of each loss, which must agree within the noise of seeds. lossbench runs the
+suite three times: eagerly, compiled with an empty cache of code, and compiled again.
 """
 
 from __future__ import annotations
