@@ -20,7 +20,7 @@ from lossbench.core.errors import StoreError
 from lossbench.core.metric import Metric
 from lossbench.core.model import Cell, SuiteInfo
 from lossbench.core.point import Point, varied
-from lossbench.store.records import Plan, Store, tabulated
+from lossbench.store.records import Plan, Scan, Store, tabulated
 from lossbench.suite.claims import default_applies
 
 # Columns that are no single values, or long texts: not in records.csv.
@@ -57,8 +57,16 @@ class RunData:
     damaged: Mapping[str, str]
 
     @classmethod
-    def read(cls, runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None = None) -> Self:
-        """Read run folders of the same suite; `plans` are theirs, by default the last plan of each folder."""
+    def read(
+        cls,
+        runs: Sequence[str | os.PathLike[str]],
+        plans: Sequence[Plan] | None = None,
+        scans: Sequence[Callable[[], Scan]] | None = None,
+    ) -> Self:
+        """Read run folders of the same suite.
+
+        `plans` are theirs, by default the last plan of each folder; `scans` give their records, if they are being read.
+        """
         stores = [Store(run) for run in runs]
         infos, cells = zip(*(plans or [store.plan() for store in stores]), strict=True)
         if len(names := sorted({info.name for info in infos})) > 1:
@@ -66,8 +74,8 @@ class RunData:
         merged = _merged(cells)
         records: dict[str, Any] = {}
         damaged: dict[str, str] = {}
-        for store in stores:
-            sound, bad = store.scan()
+        for scan in scans or [store.scan for store in stores]:
+            sound, bad = scan()
             damaged |= bad
             # A cell that failed in one run and finished in another is finished.
             finished = {key for key, record in records.items() if record["status"] == "done"}
