@@ -102,11 +102,12 @@ def rendered(
     from lossbench.analysis.results import analyse
     from lossbench.report.blocks import Figure
     from lossbench.report.output import data, html, latex, markdown
-    from lossbench.report.sections import sections
+    from lossbench.report.sections import illustrated, written
 
     results = analyse(runs, plans, scans)
-    parts = sections(results)
-    page = beside(lambda: html.html(results, parts))
+    texts = written(results)
+    page = beside(lambda: html.html(results, texts))
+    parts = illustrated(results, texts)
     files: dict[str, bytes] = {
         **{name: _encoded(text) for name, text in markdown.documents(results, parts).items()},
         **data.files(results, parts),
