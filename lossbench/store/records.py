@@ -132,7 +132,7 @@ class Store:
     def scan(self) -> Scan:
         """All valid records by key (the content of record.json), and what is wrong with every other folder entry."""
         try:
-            folders = sorted(f"{self._cells}/{name}" for name in os.listdir(self._cells))
+            folders = sorted(entry.path for entry in os.scandir(self._cells))
         except FileNotFoundError:
             return {}, {}
         except OSError as error:
