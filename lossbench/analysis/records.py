@@ -220,10 +220,14 @@ class RunData:
 
     def examples(self, metric: str, point: Point, loss: str, seeds: Sequence[int]) -> NDArray[np.float64] | None:
         """Seeds × test examples: the values of a metric per example; None where not all of these cells have them."""
-        found = [self._examples(metric, key) for key in (self._keys[point, loss][seed] for seed in seeds)]
-        known = [values for values in found if values is not None]
-        same = bool(known) and len(known) == len(found) and len({len(values) for values in known}) == 1
-        return np.stack(known) if same else None
+        keys = self._keys[point, loss]
+        found = []
+        for seed in seeds:
+            values = self._examples(metric, keys[seed])
+            if values is None or (found and len(values) != len(found[0])):
+                return None  # most metrics have none: the other cells need not be read
+            found.append(values)
+        return np.stack(found) if found else None
 
     @cached_property
     def _keys(self) -> dict[LossAt, dict[int, str]]:
