@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Made = TypeVar("Made")
 
@@ -37,7 +37,7 @@ def beside(work: Callable[[], Made]) -> Callable[[], Made]:
     return made
 
 
-def _send(work: Callable[[], object], read: int, write: int) -> None:
+def _send(work: Callable[[], Any], read: int, write: int) -> None:
     """In the forked process: write what `work` makes, and end."""
     code = 1
     try:
