@@ -221,7 +221,7 @@ class RunData:
     def examples(self, metric: str, point: Point, loss: str, seeds: Sequence[int]) -> NDArray[np.float64] | None:
         """Seeds × test examples: the values of a metric per example; None where not all of these cells have them."""
         keys = self._keys[point, loss]
-        found = []
+        found: list[NDArray[np.float32]] = []
         for seed in seeds:
             values = self._examples(metric, keys[seed])
             if values is None or (found and len(values) != len(found[0])):
