@@ -20,7 +20,7 @@ from lossbench.core.errors import StoreError
 from lossbench.core.metric import Metric
 from lossbench.core.model import Cell, SuiteInfo
 from lossbench.core.point import Point, varied
-from lossbench.store.records import Plan, Store, tabulated
+from lossbench.store.records import Plan, Scan, Store, tabulated
 from lossbench.suite.claims import default_applies
 
 # Columns that are no single values, or long texts: not in records.csv.
@@ -57,8 +57,16 @@ class RunData:
     damaged: Mapping[str, str]
 
     @classmethod
-    def read(cls, runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None = None) -> Self:
-        """Read run folders of the same suite; `plans` are theirs, by default the last plan of each folder."""
+    def read(
+        cls,
+        runs: Sequence[str | os.PathLike[str]],
+        plans: Sequence[Plan] | None = None,
+        scans: Sequence[Callable[[], Scan]] | None = None,
+    ) -> Self:
+        """Read run folders of the same suite.
+
+        `plans` are theirs, by default the last plan of each folder; `scans` give their records, if they are being read.
+        """
         stores = [Store(run) for run in runs]
         infos, cells = zip(*(plans or [store.plan() for store in stores]), strict=True)
         if len(names := sorted({info.name for info in infos})) > 1:
@@ -66,8 +74,8 @@ class RunData:
         merged = _merged(cells)
         records: dict[str, Any] = {}
         damaged: dict[str, str] = {}
-        for store in stores:
-            sound, bad = store.scan()
+        for scan in scans or [store.scan for store in stores]:
+            sound, bad = scan()
             damaged |= bad
             # A cell that failed in one run and finished in another is finished.
             finished = {key for key, record in records.items() if record["status"] == "done"}
@@ -212,10 +220,14 @@ class RunData:
 
     def examples(self, metric: str, point: Point, loss: str, seeds: Sequence[int]) -> NDArray[np.float64] | None:
         """Seeds × test examples: the values of a metric per example; None where not all of these cells have them."""
-        found = [self._examples(metric, key) for key in (self._keys[point, loss][seed] for seed in seeds)]
-        known = [values for values in found if values is not None]
-        same = bool(known) and len(known) == len(found) and len({len(values) for values in known}) == 1
-        return np.stack(known) if same else None
+        keys = self._keys[point, loss]
+        found: list[NDArray[np.float32]] = []
+        for seed in seeds:
+            values = self._examples(metric, keys[seed])
+            if values is None or (found and len(values) != len(found[0])):
+                return None  # most metrics have none: the other cells need not be read
+            found.append(values)
+        return np.stack(found) if found else None
 
     @cached_property
     def _keys(self) -> dict[LossAt, dict[int, str]]:

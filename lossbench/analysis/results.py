@@ -6,7 +6,7 @@ Tables, figures, prose and files read the numbers here; nothing in the report co
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +29,7 @@ from lossbench.analysis.claim_tests import Series
 from lossbench.analysis.records import RunData
 from lossbench.analysis.verdicts import Verdicts
 from lossbench.core.point import Point
-from lossbench.store.records import Plan
+from lossbench.store.records import Plan, Scan
 
 
 class Results(RunData):
@@ -105,6 +105,10 @@ class Results(RunData):
         return warnings.fired(self, self.comparisons)
 
 
-def analyse(runs: Sequence[str | os.PathLike[str]], plans: Sequence[Plan] | None = None) -> Results:
-    """Read run folders of the same suite; `plans` are theirs, by default the last plan of each folder."""
-    return Results.read(runs, plans)
+def analyse(
+    runs: Sequence[str | os.PathLike[str]],
+    plans: Sequence[Plan] | None = None,
+    scans: Sequence[Callable[[], Scan]] | None = None,
+) -> Results:
+    """Read run folders of the same suite; see `RunData.read`."""
+    return Results.read(runs, plans, scans)

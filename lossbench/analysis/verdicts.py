@@ -155,12 +155,16 @@ class Verdicts:
         points = [*self.data.points, *(cell.point for cell in self.data.timed)]
         return {point: place for place, point in enumerate(dict.fromkeys(points))}
 
+    @cached_property
+    def _undertrained(self) -> frozenset[Point]:
+        return frozenset(self.data.undertrained)
+
     def _judge(self, asked: Asked, family: str, level: float) -> Judged:
         metric = self.data.metrics[asked.metric]
         found = judged(self.contrast(asked), level, self.data.margin(asked.metric), metric.sign, family)
         if self.barred(asked):
             found = replace(found, verdict=NOT_TESTABLE, flags=(AT_CHANCE,), seeds_needed=None, seeds_needed_high=None)
-        if metric.source in LEARNED and any(point in self.data.undertrained for point in asked.where):
+        if metric.source in LEARNED and any(point in self._undertrained for point in asked.where):
             found = replace(found, flags=(*found.flags, UNDERTRAINED))
         return found
 

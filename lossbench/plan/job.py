@@ -74,8 +74,10 @@ class Job:
 
     def following(self) -> list[Cell]:
         """The tuned cells that trials have yet to decide, as if every loss kept its defaults."""
-        known = {cell.title for cell in self.cells}
         experiments = tuple(tuned(experiment) for experiment in self.suite.experiments if experiment.trials)
+        if not experiments:
+            return []
+        known = {cell.title for cell in self.cells}
         cells = select(plan(replace(self.suite, experiments=experiments)), self.selection)
         return [cell for cell in cells if cell.kind == "train" and cell.title not in known]
 

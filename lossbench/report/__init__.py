@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lossbench.core.beside import beside
 from lossbench.core.errors import StoreError
 from lossbench.core.files import staged
-from lossbench.store.records import uncollected
+from lossbench.store.records import Store, uncollected
 
 if TYPE_CHECKING:
     from lossbench.report.blocks import Section
@@ -97,15 +98,16 @@ def rendered(
     runs: Sequence[str | os.PathLike[str]], formats: Sequence[str] = (), plans: Sequence[Plan] | None = None
 ) -> tuple[list[Section], dict[str, bytes]]:
     """The sections of the report of these runs, and the contents of its files by name."""
+    scans = [beside(Store(run).scan) for run in runs]  # while this process imports pandas and matplotlib
     from lossbench.analysis.results import analyse
     from lossbench.report.blocks import Figure
     from lossbench.report.output import data, html, latex, markdown
-    from lossbench.report.parallel import beside
-    from lossbench.report.sections import sections
+    from lossbench.report.sections import illustrated, written
 
-    results = analyse(runs, plans)
-    parts = sections(results)
-    page = beside(lambda: html.html(results, parts))
+    results = analyse(runs, plans, scans)
+    texts = written(results)
+    page = beside(lambda: html.html(results, texts))
+    parts = illustrated(results, texts)
     files: dict[str, bytes] = {
         **{name: _encoded(text) for name, text in markdown.documents(results, parts).items()},
         **data.files(results, parts),

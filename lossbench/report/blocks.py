@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from lossbench.core import plain
@@ -81,9 +82,13 @@ class Table:
             experiment,
         )
 
+    @cached_property
+    def _orders(self) -> dict[str, tuple[float | None, ...]]:
+        return dict(self.order)
+
     def rank(self, row: int, column: int) -> float | None:
         """The number by which a table cell is sorted; None for "–" and other words, which come last."""
-        stated = dict(self.order).get(self.columns[column])
+        stated = self._orders.get(self.columns[column])
         value = leading_number(self.rows[row][column]) if stated is None else stated[row]
         return value if value is not None and math.isfinite(value) else None
 
@@ -92,7 +97,7 @@ def leading_number(text: str) -> float | None:
     """The number that a finished text begins with: `+0.25 [+0.04, +0.47]`, `< 0.001`, `9 (min)`, `1.5 MiB`."""
     if not (found := _NUMBER.match(text.strip().replace("−", "-"))):
         return None
-    value = float(re.sub(r"[ ,]", "", found["number"])) * FACTORS.get(found["unit"] or "", 1.0)
+    value = float(found["number"].replace(" ", "").replace(",", "")) * FACTORS.get(found["unit"] or "", 1.0)
     return value / 2 if found["less"] else value
 
 

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lossbench.core import files
+from lossbench.core.beside import beside
 from lossbench.core.current import current
 from lossbench.core.errors import StoreError
 from lossbench.core.metric import Metric
@@ -46,8 +47,10 @@ PLAN_VERSION = 1
 RECORD_VERSION = 1
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a file in a zip archive
 CHECKSUM = b',\n "checksum": '  # the last field of record.json
+MANY = 500  # records of which another process reads half
 
 Plan = tuple[SuiteInfo, list[Cell]]  # what a report needs of a suite, and all cells of the suite
+Scan = tuple[dict[str, dict[str, Any]], dict[str, str]]  # sound records, and what is wrong with the others
 
 
 class Store:
@@ -126,22 +129,22 @@ class Store:
 
     # --- records
 
-    def scan(self) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    def scan(self) -> Scan:
         """All valid records by key (the content of record.json), and what is wrong with every other folder entry."""
-        sound, damaged = {}, {}
         try:
-            entries = sorted(os.scandir(self._cells), key=lambda entry: entry.name)
+            folders = sorted(entry.path for entry in os.scandir(self._cells))
         except FileNotFoundError:
             return {}, {}
         except OSError as error:
             raise StoreError(f"{self.cells}: cannot be read ({error.strerror})") from error
         with uncollected():
-            for entry in entries:
-                try:
-                    sound[entry.name] = _sound_record(entry.path)
-                except (OSError, ValueError) as error:
-                    damaged[entry.name] = _why(error)
-        return sound, damaged
+            if len(folders) < MANY:
+                return _scanned(folders)
+            half = len(folders) // 2
+            rest = beside(lambda: _scanned(folders[half:]))
+            sound, damaged = _scanned(folders[:half])
+            more_sound, more_damaged = rest()
+            return sound | more_sound, damaged | more_damaged
 
     def read(self, key: str) -> dict[str, Any] | None:
         """The record of one cell, or None if it is missing or damaged."""
@@ -409,6 +412,18 @@ def _relabelled(record: Mapping[str, Any], cell: Cell, by_label: Mapping[str, An
     then = [loss["label"] for loss in record["plan"]["losses"]]
     now = dict(zip(then, (spec.label for spec in cell.losses), strict=False))
     return {now[label]: found for label, found in by_label.items() if label in now}
+
+
+def _scanned(folders: Iterable[str]) -> Scan:
+    """The records in these folders of cells."""
+    sound, damaged = {}, {}
+    for folder in folders:
+        name = folder.rpartition("/")[2]
+        try:
+            sound[name] = _sound_record(folder)
+        except (OSError, ValueError) as error:
+            damaged[name] = _why(error)
+    return sound, damaged
 
 
 def _sound_record(folder: str) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -218,3 +220,23 @@ def test_a_record_is_shown_under_the_labels_of_the_plan(tmp_path, read_suite):
     assert len(frame) == 5
     assert set(frame["backbone"]) == {"cnn[preset=mnist,channels=4,depths=(1)]"}
     assert set(frame["rounds"].iloc[-1]) == {"softmax", "w_softmax[alpha=1.0]"}
+
+
+def test_many_records_are_read_by_two_processes_with_the_same_result(store, suite_and_cells):
+    """In a process of its own, since the one that runs the tests has threads."""
+    for cell in suite_and_cells[1]:
+        store.write(*done(cell))
+    (store.cells / "notes.txt").write_text("hello")
+    code = """if True:
+        import os, sys
+        from lossbench.store import records
+        store = records.Store(sys.argv[1])
+        alone = store.scan()
+        os.sched_getaffinity = lambda pid: {0, 1}
+        forked, fork = [], os.fork
+        os.fork = lambda: forked.append(1) or fork()
+        records.MANY = 2
+        together = store.scan()
+        assert forked and together == alone and list(together[0]) == list(alone[0]) and together[1]
+    """
+    subprocess.run([sys.executable, "-c", code, str(store.root)], check=True, timeout=60)

@@ -137,7 +137,7 @@ def plain(value: Any) -> Any:
 def _csv(frame: pd.DataFrame) -> bytes:
     """A frame as CSV in which no text is read as a formula by a spreadsheet; numbers stay numbers."""
     plainer = frame.copy()
-    for name in plainer:
+    for name in plainer.select_dtypes(exclude="number"):
         if any(isinstance(value, str) for value in plainer[name]):
             plainer[name] = [cell(value) if isinstance(value, str) else value for value in plainer[name]]
     text: str = plainer.to_csv(index=False, lineterminator="\n")

@@ -143,8 +143,8 @@ def _cell(table: Table, row: int, column: int, text: str) -> str:
         if "[" in text:  # a label may wrap before and between its options
             shown = shown.replace("[", "<wbr>[").replace(",", ",<wbr>")
         return f'<td class="l wide">{shown}</td>' if len(text) > WIDE else f'<td class="l">{shown}</td>'
-    # A number may wrap before its interval and the word after it, and after the slash of a pair.
-    shown = shown.replace(" [", " <wbr>[").replace("] ", "] <wbr>").replace(" / ", " / <wbr>")
+    if " " in shown:  # a number may wrap before its interval and the word after it, and after the slash of a pair
+        shown = shown.replace(" [", " <wbr>[").replace("] ", "] <wbr>").replace(" / ", " / <wbr>")
     rank = table.rank(row, column)
     said = "" if rank is None or _is(text, rank) else f' data-n="{rank:.9g}"'
     return f"<td{said}>{shown}</td>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lossbench.analysis.results import Results
@@ -24,8 +24,17 @@ SECTIONS: tuple[Callable[[Results], Section], ...] = (
 
 
 def sections(results: Results) -> list[Section]:
-    """The whole report; figures come after the text and tables of their section, and empty sections are left out."""
-    built = [build(results) for build in SECTIONS]
+    """The whole report."""
+    return illustrated(results, written(results))
+
+
+def written(results: Results) -> list[Section]:
+    """The text and tables of the report, which is all that the page shows of them: it draws charts of its own."""
+    return [build(results) for build in SECTIONS]
+
+
+def illustrated(results: Results, built: Sequence[Section]) -> list[Section]:
+    """These sections with their figures after their text and tables; empty sections are left out."""
     drawings = [list(figures.of_section(results, section.slug)) for section in built]
     render([drawing for drawn in drawings for drawing in drawn])
     found = [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from lossbench.analysis import series
+from lossbench.analysis.measured import LossAt
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import Along
 from lossbench.core.model import GEOMETRY
@@ -26,14 +27,15 @@ def axes(results: Results) -> Section:
 
 def axis_tables(results: Results) -> Section:
     """The metric and the gain over the baseline along each numeric axis."""
-    blocks = [_along(results, line) for name in results.experiments for line in series.followed(results, name)]
+    deltas = compared(results, results.headline.name)
+    blocks = [_along(results, line, deltas) for name in results.experiments for line in series.followed(results, name)]
     return Section("axis-tables", "Values along each axis", tuple(blocks), appendix=True)
 
 
-def _along(results: Results, along: Along) -> Table:
+def _along(results: Results, along: Along, deltas: Mapping[LossAt, Row]) -> Table:
     """One row per value of the axis, in each panel: the baseline and the best other loss."""
     baseline, headline = results.info.baseline, results.headline
-    main, deltas = results.main_at, compared(results, headline.name)
+    main = results.main_at
     digits, unit = words.digits_of(headline.unit), words.column(headline).removeprefix(headline.title)
     found, rows, anchors = [], [], []
     for point in dict.fromkeys(point for line in along.lines for point in line.points):

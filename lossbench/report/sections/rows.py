@@ -59,16 +59,15 @@ def table(
     points = [row["point"] for row in found]
     taken = set(written[0])
     by_experiment = "experiment" in taken
-    names = [name for name in varied(points) if not (by_experiment and name in LABELS and _follows(points, name))]
+    axes = varied(points)
+    names = [name for name in axes if not (by_experiment and name in LABELS and _follows(points, name))]
     heads = {name: head if (head := SHORT.get(name, name)) not in taken else f"axis.{name}" for name in names}
     rows = []
     for point, shown in zip(points, written, strict=True):
         first = {name: shown[name] for name in LEADING if name in shown}
         rows.append({**first, **{heads[name]: words.axis(point, name) for name in names}, **shown})
     texts = [heads[name] for name in names if not all(is_number(point.get(name, 0)) for point in points)]
-    fixed = ", ".join(
-        points[0].told([name]) for name in points[0] if name != "experiment" and name not in varied(points)
-    )
+    fixed = points[0].told(name for name in points[0] if name != "experiment" and name not in axes)
     said = [f"{experiment}:" if experiment else "", caption, f"Fixed: {fixed}." if fixed else ""]
     joined = " ".join(filter(None, said))
     return Table.of(rows, left=[*left, *texts], caption=joined, anchors=anchors, experiment=experiment)
