@@ -270,5 +270,5 @@ def test_the_paper_runs_without_anything_and_its_networks_are_trained(tmp_path):
         chance = 50 if row["task"] == "verification" else 100 / row["classes"]
         assert row["accuracy"] > (100 + chance) / 2 or "width" in row["experiment"], row
     judged = {row["text"] for row in stated["claims"] if row["n"]}
-    for said in ("Below M_min accuracy rises", "The mean angle falls", "The gain over softmax", "A step of W-Softmax"):
+    for said in ("Below M_min, accuracy rises", "The mean angle falls", "The gain over softmax", "A step of W-Softmax"):
         assert any(text.startswith(said) for text in judged), said

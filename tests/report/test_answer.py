@@ -59,6 +59,12 @@ def test_where_nothing_is_better_the_sentence_says_by_how_much_at_most(read_suit
     assert "equivalent" in text and "worse" not in text
 
 
+def test_where_every_loss_is_worse_no_bound_of_a_gain_is_given(read_suite):
+    suite = read_suite(TWO.replace(', "a_softmax"', "").replace("'a_softmax'", "'center[strength=0.01]'"))
+    found = analysed(suite, lambda cell: truth(cell, gain={**dict.fromkeys(GAIN, -3.0), "softmax": 0.0}))
+    assert "default settings): no loss is better than softmax; " in said(found)
+
+
 def test_a_loss_that_is_better_on_one_dataset_only_is_said_to_be(read_suite):
     def one(cell):
         return truth(cell, gain={**GAIN, "w_softmax": 3.0 if cell.dataset.name == "glyphs" else 0.0})
@@ -95,6 +101,16 @@ def test_a_loss_at_chance_is_not_tested_and_named(read_suite):
     assert any("at chance, hence not tested: l_softmax (2 points)" in line for line in caveats(found))
     (table,) = (block for block in answer(found).blocks if isinstance(block, Table))
     assert next(row for row in table.rows if row[0] == "l_softmax")[1:3] == ("× at chance", "× at chance")
+
+
+def test_a_loss_at_chance_outside_the_first_table_is_no_caveat_of_it(read_suite):
+    def collapsed(cell):
+        narrow = cell.width == 4
+        return truth(cell, base=90.0 - narrow, gain={**GAIN, "l_softmax": -79.0 if narrow else -2.0})
+
+    found = analysed(read_suite(TWO.replace("widths = [8]", "widths = [4, 8]")), collapsed)
+    assert len(found.at_chance) == 2
+    assert not any("at chance" in line for line in caveats(found))
 
 
 def test_untuned_suites_and_few_seeds_are_caveats_and_there_are_three_at_most(read_suite):

@@ -79,7 +79,7 @@ def _best(results: Results, task: Task) -> str:
         return f"no loss could be compared with {baseline}"
     most = max(sign * row[end] for row in tested)
     text = f"no loss is better than {baseline}"
-    if most <= 2 * results.info.margin:
+    if 0 < most <= 2 * results.info.margin:
         digits = words.digits_of(headline.unit)
         return f"{text} by more than {most:.{digits}f} {headline.unit}".rstrip()
     decided = all(row["verdict"] != "undecided" for row in tested)
@@ -152,7 +152,8 @@ def _undertrained(results: Results) -> list[str]:
 
 
 def _at_chance(results: Results) -> list[str]:
-    found = Counter(loss for _, loss in results.at_chance)
+    shown = {column.point for column in results.answer.columns}
+    found = Counter(loss for point, loss in results.at_chance if point in shown)  # the warnings have the others
     if not found:
         return []
     names = _listed([f"{loss} ({count} points)" if count > 1 else loss for loss, count in found.items()])

@@ -164,7 +164,7 @@ function differenceFinding(panels, rows, metric) {
     const ends = rows.map((row) => (sign(metric) > 0 ? row.high : known(row.low) ? -row.low : null));
     const bound = ends.every(known) ? Math.max(0, most(ends)) : null;
     const tail = worse.length ? `; ${counted(worse.length, "is worse", "are worse")}` : "";
-    if (known(bound) && bound <= 2 * data.margin && metric === data.metrics[0]) return `No loss beats ${base} on ${place} by more than ${bound.toFixed(metric.digits)}${unitOf(metric)}${tail}`;
+    if (known(bound) && bound > 0 && bound <= 2 * data.margin && metric === data.metrics[0]) return `No loss beats ${base} on ${place} by more than ${bound.toFixed(metric.digits)}${unitOf(metric)}${tail}`;
     return `No loss is shown to beat ${base}${on} on ${place}${tail}`;
   }
   const places = new Set(panels.map((panel) => panel.point.experiment)).size === panels.length ? "experiments" : "points";
