@@ -235,7 +235,7 @@ function axisFinding(entry, points, gains, means, metric) {
 function linePanel(title, rows, key, width, { values, log, at, points, metric, entry, minimum }, about, margin) {
   const byLoss = [...new Set(rows.map((row) => row.loss))].sort((a, b) => a - b);
   const labels = byLoss.map((loss) => data.labels[loss]);
-  const labelRoom = Math.min(most(labels.map((label) => widthOf(label, 11))) + 16, width < 430 ? 96 : 172);
+  const labelRoom = Math.min(most(labels.map((label) => widthOf(label, 11))) + 16, width < 430 ? 96 : 210);
   const height = Math.max(240, 15 * byLoss.length + 60);
   const [top, bottom] = [8, height - 42];
   const intervals = rows.map((row) => [row.low ?? row[key], row[key], row.high ?? row[key]]);
