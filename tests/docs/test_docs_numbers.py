@@ -37,35 +37,50 @@ def test_the_angles_quoted_are_those_of_the_quick_report():
 
 
 def test_the_gradients_quoted_are_those_of_the_papers_report():
-    reported = [_reported("paper", experiment) for experiment in ("mnist_gradients", "cifar10_gradients")]
-    softmax, *others = rows(DOCS / "differences.md", "| | MNIST: angle")[2:]
-    told = [
-        (f"{means['softmax']['angle_test']:.1f}°", f"{means['softmax']['accuracy']:.2f} %") for means, _ in reported
-    ]
-    assert softmax == ["softmax", *told[0], *told[1]]
-    assert len(others) == 9
-    alpha = ""
-    for name, *quoted in others:
-        alpha = found[1] if (found := re.match(r"α = (.*), ", name)) else alpha
-        label = f"w_softmax[alpha={alpha},gradient={re.search('`(.*)`', name)[1]}]"
-        told = [(f"{means[label]['angle_test']:.1f}°", _difference(by_loss[label])) for means, by_loss in reported]
-        assert quoted == [*told[0], *told[1]], label
+    report = json.loads((ROOT / "reports/paper/report.json").read_text())
+    means, differences = (
+        {
+            (row["loss_lr"], row["loss"]): row
+            for row in report[key]
+            if row["experiment"] == "mnist_gradients" and row.get("metric", "accuracy") == "accuracy"
+        }
+        for key in ("main", "comparisons")
+    )
+    verdicts = {
+        (row["statement"], row["text"].partition("(")[2]): row["verdict"]
+        for row in report["claims"]
+        if row["experiment"] == "mnist_gradients"
+    }
+    marks = {"better": "▲", "worse": "▼", "undecided": "?", "equivalent": "≈"}
+    table = rows(DOCS / "differences.md", "| `loss_lr` |")[2:]
+    assert len(table) == 12
+    for rate, gradient, softmax, angles, falls, gains, rises in table:
+        mine = [(float(rate), f"w_softmax[alpha={alpha},gradient={gradient}]") for alpha in (0.5, 1.0, 1.5)]
+        case = f"mnist_gradients, w_softmax[gradient={gradient}]) (loss_lr = {rate})"
+        assert softmax == f"{means[float(rate), 'softmax']['angle_test']:.0f}°"
+        assert angles == " / ".join(f"{means[key]['angle_test']:.0f}°" for key in mine)
+        told = (f"{differences[key]['delta']:+.2f} {marks[differences[key]['verdict']]}" for key in mine)
+        assert gains == " / ".join(told).replace("-", "−")
+        assert falls == verdicts["The mean angle falls with α, for each reading of the gradient", case]
+        assert rises == verdicts["The larger α, the higher the accuracy, for each reading of the gradient", case]
 
 
 def test_what_the_readme_says_of_the_paper_is_what_its_report_says():
     text = section(README, "Case study: the W-Softmax paper")
-    names = {"mnist": "MNIST", "cifar10": "CIFAR-10", "lfw_alone": "LFW", "omniglot": "Omniglot"}
+    names = {
+        **{"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "tiny_imagenet": "Tiny ImageNet"},
+        **{"lfw_alone": "LFW", "omniglot": "Omniglot"},
+    }
     for experiment, name in names.items():
         worse = -_reported("paper", experiment)[1]["w_softmax[alpha=1.0]"]["delta"]
-        assert re.search(rf"\b{worse:.1f} (points )?on {name}\b", text), (name, worse)
+        assert re.search(rf"\b{worse:.1f} (points )?on\s{name}\b", text), (name, worse)
     angles = {label: row["angle_test"] for label, row in _reported("paper", "mnist")[0].items()}
     assert f"{angles['softmax']:.0f}° with softmax" in text
     turned = [angles[f"w_softmax[alpha={alpha}]"] for alpha in (0.5, 1.0, 1.5)]
     assert "{:.0f}°, {:.0f}° and {:.0f}° with α = 0.5, 1 and 1.5".format(*turned) in text
-    stopped = [
-        row["angle_test"] for label, row in _reported("paper", "mnist_gradients")[0].items() if "=fixed" in label
-    ]
-    assert f"it is {min(stopped):.0f}° to {max(stopped):.0f}°" in text
+    tuned = _reported("paper", "tuned-tuned")[1]
+    for label in ("w_softmax", "w_softmax[gradient=fixed_negatives]"):
+        assert f"{-tuned[label]['delta']:.1f}" in text, (label, tuned[label]["delta"])
     cells = sum(json.loads((ROOT / "reports/paper/report.json").read_text())["statuses"].values())
     assert f"{cells:,} cells" in text
 
@@ -82,10 +97,6 @@ def _reported(name: str, experiment: str) -> tuple[dict[str, dict], dict[str, di
         for key in ("main", "comparisons")
     )
     return means, differences
-
-
-def _difference(row: dict) -> str:
-    return "{:+.2f} [{:+.2f}, {:+.2f}]".format(*(row[key] for key in ("delta", "low", "high"))).replace("-", "−")
 
 
 def test_the_citation_has_the_form_of_cff_1_2():
