@@ -120,9 +120,9 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     job = job.tuned(records)
     chosen = {cell.key for cell in job.chosen}
     planned = {cell.kind for cell in job.chosen}
-    names = {"train": "cells", "warm": "warm starts", "timing": "timing", "trial": "trials"}
-    kinds = [kind for kind in names if kind in planned]
-    columns = ["experiment", "grid", "losses", "seeds", *(names[kind] for kind in kinds), "done"]
+    titles = {"train": "cells", "warm": "warm starts", "timing": "timing", "trial": "trials"}
+    kinds = [kind for kind in titles if kind in planned]
+    columns = ["experiment", "grid", "losses", "seeds", *(titles[kind] for kind in kinds), "done"]
     rows = []
     for experiment in dict.fromkeys(cell.experiment for cell in job.cells):
         mine = [cell for cell in job.cells if cell.experiment == experiment and cell.key in chosen]
