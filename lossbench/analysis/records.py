@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -74,7 +74,7 @@ class RunData:
         merged = _merged(cells)
         records: dict[str, Any] = {}
         damaged: dict[str, str] = {}
-        for scan in scans or [store.scan for store in stores]:
+        for scan in scans or [partial(store.scan, checkpoints=False) for store in stores]:
             sound, bad = scan()
             damaged |= bad
             # A cell that failed in one run and finished in another is finished.

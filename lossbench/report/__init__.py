@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,8 @@ def rendered(
     runs: Sequence[str | os.PathLike[str]], formats: Sequence[str] = (), plans: Sequence[Plan] | None = None
 ) -> tuple[list[Section], dict[str, bytes]]:
     """The sections of the report of these runs, and the contents of its files by name."""
-    scans = [beside(Store(run).scan) for run in runs]  # while this process imports pandas and matplotlib
+    # Read while this process imports pandas and matplotlib.
+    scans = [beside(partial(Store(run).scan, checkpoints=False)) for run in runs]
     from lossbench.analysis.results import analyse
     from lossbench.report.blocks import Figure
     from lossbench.report.output import data, html, latex, markdown

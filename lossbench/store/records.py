@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 PLAN_VERSION = 1
 RECORD_VERSION = 1
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a file in a zip archive
+CHECKPOINT = "checkpoint.pt"  # of a warm start
 CHECKSUM = b',\n "checksum": '  # the last field of record.json
 MANY = 500  # records of which another process reads half
 
@@ -129,8 +130,11 @@ class Store:
 
     # --- records
 
-    def scan(self) -> Scan:
-        """All valid records by key (the content of record.json), and what is wrong with every other folder entry."""
+    def scan(self, *, checkpoints: bool = True) -> Scan:
+        """All valid records by key (the content of record.json), and what is wrong with every other folder entry.
+
+        `checkpoints`: a warm start needs its checkpoint. Reports do not: records are also kept and sent without them.
+        """
         try:
             folders = sorted(entry.path for entry in os.scandir(self._cells))
         except FileNotFoundError:
@@ -139,10 +143,10 @@ class Store:
             raise StoreError(f"{self.cells}: cannot be read ({error.strerror})") from error
         with uncollected():
             if len(folders) < MANY:
-                return _scanned(folders)
+                return _scanned(folders, checkpoints)
             half = len(folders) // 2
-            rest = beside(lambda: _scanned(folders[half:]))
-            sound, damaged = _scanned(folders[:half])
+            rest = beside(lambda: _scanned(folders[half:], checkpoints))
+            sound, damaged = _scanned(folders[:half], checkpoints)
             more_sound, more_damaged = rest()
             return sound | more_sound, damaged | more_damaged
 
@@ -176,7 +180,7 @@ class Store:
             np.savez(buffer, bits=np.packbits(correct), total=np.int64(len(correct)))
             parts["correct.npz"] = buffer.getvalue()
         if checkpoint is not None:
-            parts["checkpoint.pt"] = checkpoint
+            parts[CHECKPOINT] = checkpoint
         if examples:
             buffer = io.BytesIO()
             stored = {name: _narrow(values) for name, values in examples.items()}
@@ -210,7 +214,7 @@ class Store:
 
     def checkpoint(self, key: str) -> bytes:
         """The checkpoint of a finished warm start; StoreError if its checksum is not that in the record."""
-        path = self.cells / key / "checkpoint.pt"
+        path = self.cells / key / CHECKPOINT
         try:
             content = (self._cells / key / path.name).read_bytes()
         except OSError as error:
@@ -414,19 +418,19 @@ def _relabelled(record: Mapping[str, Any], cell: Cell, by_label: Mapping[str, An
     return {now[label]: found for label, found in by_label.items() if label in now}
 
 
-def _scanned(folders: Iterable[str]) -> Scan:
+def _scanned(folders: Iterable[str], checkpoints: bool) -> Scan:
     """The records in these folders of cells."""
     sound, damaged = {}, {}
     for folder in folders:
         name = folder.rpartition("/")[2]
         try:
-            sound[name] = _sound_record(folder)
+            sound[name] = _sound_record(folder, checkpoints)
         except (OSError, ValueError) as error:
             damaged[name] = _why(error)
     return sound, damaged
 
 
-def _sound_record(folder: str) -> dict[str, Any]:
+def _sound_record(folder: str, checkpoints: bool = True) -> dict[str, Any]:
     """The record in a cell's folder, fully checked. Strings instead of Paths: a report reads thousands of records."""
     content = files.content(f"{folder}/record.json")
     body, _, rest = content.rpartition(CHECKSUM)
@@ -436,6 +440,8 @@ def _sound_record(folder: str) -> dict[str, Any]:
     if not os.path.basename(folder) == data["key"] == data["plan"]["key"]:  # noqa: PTH119  # a Path each would cost more than the rest
         raise ValueError("its contents belong to another cell")
     for name, expected in data["files"].items():
+        if name == CHECKPOINT and not checkpoints:
+            continue
         content = files.content(f"{folder}/{name}")
         if _checksum(content) != expected:
             raise ValueError(f"{name} is damaged")
@@ -444,7 +450,7 @@ def _sound_record(folder: str) -> dict[str, Any]:
     # Large files: their content is compared when it is used, and whoever needs the space may delete them.
     kept = data.get("kept", {}).items()
     data["kept"] = {name: mark for name, mark in kept if os.path.exists(f"{folder}/{name}")}  # noqa: PTH110  # as above
-    needed = {"train": "correct.npz", "trial": "correct.npz", "warm": "checkpoint.pt"}.get(data["cell"]["kind"])
+    needed = {"train": "correct.npz", "trial": "correct.npz", "warm": CHECKPOINT}.get(data["cell"]["kind"])
     if data["status"] == "done" and needed and needed not in data["files"]:
         raise ValueError(f"{needed} is missing")
     return data

@@ -81,6 +81,14 @@ def test_what_the_readme_says_of_the_paper_is_what_its_report_says():
     tuned = _reported("paper", "tuned-tuned")[1]
     for label in ("w_softmax", "w_softmax[gradient=fixed_negatives]"):
         assert f"{-tuned[label]['delta']:.1f}" in text, (label, tuned[label]["delta"])
+    for experiment, axis, said in (
+        ("along_steps", "steps", "it is {:.1f}, {:.1f} and {:.1f} points"),
+        ("along_train", "train", "and {:.1f}, {:.1f} and {:.1f} with"),
+    ):
+        report = json.loads((ROOT / "reports/paper/report.json").read_text())["comparisons"]
+        mine = [row for row in report if (row["experiment"], row["metric"]) == (experiment, "accuracy")]
+        exact = sorted((row[axis], -row["delta"]) for row in mine if row["loss"] == "w_softmax[gradient=exact]")
+        assert said.format(*(worse for _, worse in exact)) in text.replace("\n  ", " ")
     cells = sum(json.loads((ROOT / "reports/paper/report.json").read_text())["statuses"].values())
     assert f"{cells:,} cells" in text
 
