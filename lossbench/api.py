@@ -108,6 +108,7 @@ def run(
     *,
     profile: str | None = None,
     set: SetLike = (),
+    experiments: Sequence[str] = (),
     losses: Sequence[str] = (),
     datasets: Sequence[str] = (),
     backbones: Sequence[str] = (),
@@ -144,7 +145,7 @@ def run(
         suite       a path, the name of a built-in suite, or a dict with the keys of a suite file
         profile     another scale of the suite; "none" for no profile (default: the first of its `auto` that can run)
         set         keys that override the suite and its profile, such as {"schedule.steps": 100, "seeds": 2}
-        losses, datasets, backbones, widths, seeds      only these; losses as `name` or `name[option=value]`
+        experiments, losses, datasets, backbones, widths, seeds      only these; losses as `name[option=value]`
         at          only these values of axes, as in {"steps": [300]}
         shard       "I/N": only shard I of N, balanced by training steps; writes no report
         data        the folder with the datasets (default: $LOSSBENCH_DATA, else the user's cache)
@@ -178,7 +179,20 @@ def run(
         check_folder(reports)
     said = _FirstLine(notify, on_prepare)
     selection = Selection(
-        profile, data, plugins, losses, datasets, backbones, widths, seeds, at or {}, shard, fetch, set, tuple(keep)
+        profile=profile,
+        data=data,
+        plugins=plugins,
+        experiments=experiments,
+        losses=losses,
+        datasets=datasets,
+        backbones=backbones,
+        widths=widths,
+        seeds=seeds,
+        at=at or {},
+        shard=shard,
+        fetch=fetch,
+        set=set,
+        keep=tuple(keep),
     )
     with contextlib.closing(Servers()) as servers:
         servers.start_ahead()

@@ -111,6 +111,7 @@ plugins_option = click.option(
     "--plugins", multiple=True, metavar="DIR", help="Also look for plugins in DIR/losses, DIR/metrics, …"
 )
 _selection_options = _together(
+    click.option("-e", "--experiment", "experiments", multiple=True, metavar="NAME", help="Only these experiments."),
     click.option("-l", "--loss", "losses", multiple=True, metavar="NAME[option=value]", help="Only these losses."),
     click.option("-d", "--dataset", "datasets", multiple=True, metavar="NAME", help="Only these datasets."),
     click.option("-b", "--backbone", "backbones", multiple=True, metavar="NAME", help="Only these backbones."),

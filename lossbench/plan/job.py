@@ -194,7 +194,7 @@ def _lacking(suite: Suite, supply: Supply, selection: Selection) -> dict[str, tu
     found: dict[str, tuple[str, ...]] = {}
     for experiment in suite.experiments:
         datasets = [data.dataset for data in experiment.datasets]
-        if not any(map(selection.has_dataset, datasets)):
+        if not selection.has_experiment(experiment.name) or not any(map(selection.has_dataset, datasets)):
             continue
         lacks = [supply.lacking(dataset.name, dataset.options) for dataset in datasets]
         if any(missing is not None for missing in lacks):

@@ -14,6 +14,7 @@ from lossbench.core.point import known_values, matches, shown
 from lossbench.plugins.registry import Registry
 from lossbench.suite.names import resolve
 from lossbench.suite.overrides import SetLike
+from lossbench.suite.settings import SUFFIX
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Selection:
     profile: str | None = None  # "none": no profile; None: the first of the suite's `auto` that can run here
     data: str | os.PathLike[str] | None = None
     plugins: Sequence[str | os.PathLike[str]] = ()
+    experiments: Sequence[str] = ()  # names; tuned cells belong to the experiment that is tuned
     losses: Sequence[str] = ()  # labels; a bare name stands for all its variants
     datasets: Sequence[str] = ()  # labels or names
     backbones: Sequence[str] = ()  # labels or names
@@ -34,12 +36,15 @@ class Selection:
     set: SetLike = ()  # keys of the suite, {"schedule.steps": 100} or ["schedule.steps=100"]; they override the profile
     keep: Sequence[str] = ()  # what finished cells keep, besides what the suite says
 
+    def has_experiment(self, name: str) -> bool:
+        return not self.experiments or name in self.experiments or name.removesuffix(SUFFIX) in self.experiments
+
     def has_dataset(self, dataset: Spec) -> bool:
         return _named(dataset, self.datasets)
 
     def filters(self) -> str:
         """The filters as an error names them."""
-        names = ("losses", "datasets", "backbones", "widths", "seeds")
+        names = ("experiments", "losses", "datasets", "backbones", "widths", "seeds")
         given = {name: getattr(self, name) for name in names} | {f"--at {name}": vs for name, vs in self.at.items()}
         return "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in given.items() if values)
 
@@ -53,7 +58,13 @@ class Selection:
         specs += [at.backbone for each in experiments for at in each.backbones]
         labels = {spec.label for spec in specs}  # with swept options and numbers of classes, which axes leave out
         own = {"dataset": self.datasets, "backbone": self.backbones, "width": self.widths, "seed": self.seeds}
+        names = [each.name for each in experiments]
         wrong = [
+            f"--experiment: this suite has no experiment '{name}'; {nearest(name, names)}"
+            for name in self.experiments
+            if name not in names
+        ]
+        wrong += [
             f"--{name}: no cell has the {name} {_quoted(value)}; {known_values(value, known[name])}"
             for name, values in own.items()
             for value in values
@@ -99,7 +110,8 @@ def select(cells: Sequence[Cell], wanted: Selection) -> list[Cell]:
         if cell.kind == "warm" or (cell.kind == "timing" and (wanted.losses or wanted.seeds)):
             return False
         return (
-            (not wanted.losses or cell.loss.label in wanted.losses)
+            wanted.has_experiment(cell.experiment)
+            and (not wanted.losses or cell.loss.label in wanted.losses)
             and _named(cell.dataset, wanted.datasets, cell.point["dataset"])
             and _named(cell.backbone, wanted.backbones, cell.point["backbone"])
             and (not wanted.widths or cell.width in wanted.widths)

@@ -140,7 +140,29 @@ def test_cells_are_selected_at_values_of_any_axis(read_suite, registry):
     assert select(cells, Selection(at={"dataset": ["digits"]})) == select(cells, Selection(datasets=["digits"]))
 
 
+def test_cells_of_an_experiment_are_selected_with_the_warm_starts_they_need(read_suite, registry):
+    other = GRID + GRID[GRID.index("[[experiment]]") :].replace('"scale"', '"warmed"').replace(
+        "seeds = 3", 'seeds = 2\nwarm_start = { loss = "softmax", steps = 4 }'
+    )
+    suite = read_suite(other)
+    cells = plan(suite)
+    chosen = select(cells, Selection(experiments=["warmed"]).resolved(cells, registry))
+    assert chosen == [cell for cell in cells if cell.experiment == "warmed"]
+    assert {cell.kind for cell in chosen} == {"train", "warm"}
+    Selection(experiments=["warmed", "scale"]).check(suite.experiments)
+    assert select(cells, Selection(experiments=["warmed", "scale"])) == list(cells)
+
+
+def test_tuned_cells_are_selected_with_the_experiment_that_is_tuned():
+    chosen = Selection(experiments=["scale"])
+    assert chosen.has_experiment("scale-tuned") and not chosen.has_experiment("scaled")
+
+
 SELECTED = {
+    "an experiment": (
+        {"experiments": ["scal"]},
+        ["--experiment: this suite has no experiment 'scal'; did you mean 'scale'?"],
+    ),
     "an axis": ({"at": {"lrr": [0.1]}}, ["--at: no experiment of this suite has the axis 'lrr'; did you mean 'lr'?"]),
     "a number": ({"at": {"train": [350]}}, ["--at: no cell has the train 350; known: 400, 200, 100"]),
     "a word for a number": ({"at": {"lr": ["low"]}}, ["--at: no cell has the lr 'low'; known: 0.02, 0.1"]),
