@@ -90,8 +90,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.write(rest)
 
     def write(self, part):
+        self.server.sent[self.number] += len(part)  # first: the client may be done before `write` returns
         self.wfile.write(part)
-        self.server.sent[self.number] += len(part)
 
     def log_message(self, *_):
         pass
