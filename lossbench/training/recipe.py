@@ -21,7 +21,10 @@ SCALE = "lr_scale"  # of a parameter group: what its learning rate is multiplied
 def optimizer_of(
     schedule: Schedule, backbone: nn.Module, loss: nn.Module, *, fused: bool = False
 ) -> torch.optim.Optimizer:
-    """The optimizer of a backbone and a loss; `fused` does a step of SGD in one kernel, whose last bits differ."""
+    """The optimizer of a backbone and a loss; `fused` does a step of SGD in one kernel, whose last bits differ.
+
+    Not with dampening: a fused step has momentum for all parameters or for none, and `start_momentum` would differ.
+    """
     name, options = parse_label(schedule.optimizer)
     arguments: dict[str, Any] = {"lr": schedule.lr, "weight_decay": schedule.weight_decay}
     if optimizers.find(name).momentum:
@@ -29,7 +32,7 @@ def optimizer_of(
     arguments |= options
     groups = _groups(schedule, backbone, loss)
     if name == optimizers.SGD:
-        return torch.optim.SGD(groups, **({"fused": True} if fused else {}), **arguments)
+        return torch.optim.SGD(groups, fused=(fused and not arguments.get("dampening")) or None, **arguments)
     optim = importlib.import_module("timm.optim")  # takes seconds
     plain = name.removeprefix(optimizers.LOOKAHEAD)
     # Not timm's factory: it drops options that its registry says an optimizer lacks, even if its class has them.
@@ -38,6 +41,17 @@ def optimizer_of(
         base, optimizer = optimizer, optim.Lookahead(optimizer)
         optimizer.state = base.state  # where both keep the state of a parameter
     return optimizer
+
+
+def start_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Give zero momentum to the parameters of a fused SGD that have none, where others continue from a warm start.
+
+    The first step is that of a parameter without momentum: v ← m·0 + g = g.
+    """
+    for group in optimizer.param_groups:
+        if group.get("fused") and group.get("momentum"):
+            for tensor in group["params"]:
+                optimizer.state[tensor].setdefault("momentum_buffer", torch.zeros_like(tensor))
 
 
 def _groups(schedule: Schedule, backbone: nn.Module, loss: nn.Module) -> list[Any]:

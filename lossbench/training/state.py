@@ -18,7 +18,7 @@ from lossbench.core.model import Cell, Spec
 from lossbench.core.streams import derive
 from lossbench.plugins import class_weights
 from lossbench.plugins.registry import CLASS_WEIGHTS, Registry
-from lossbench.training.recipe import Counters, optimizer_of
+from lossbench.training.recipe import Counters, optimizer_of, start_momentum
 
 Stored = tuple[str, bool]  # a tensor's name in the state, and whether the class weights are its transpose
 
@@ -184,6 +184,7 @@ class TrainState:
                 continue
             turned = {key: _turned(value, turn) for key, value in state.items()}
             self.optimizer.state[tensor] = _placed(turned, self.device)
+        start_momentum(self.optimizer)
         self._counters.restore(checkpoint.get("counters", {}))
 
     def _cold(self, source: Stored | None, target: Stored | None, given: dict[str, Any]) -> str | None:

@@ -83,6 +83,34 @@ def test_a_step_of_the_fused_optimizer_is_that_of_the_other_one_but_for_rounding
     torch.testing.assert_close(*ends)
 
 
+@pytest.mark.parametrize("options", ["", "[nesterov=true]", "[dampening=0.5]"])
+def test_a_parameter_that_the_warm_start_lacks_starts_without_momentum_in_a_fused_optimizer_too(
+    cell, registry, options
+):
+    """The bias is new. Its first steps are those of the optimizer that is not fused, whose momentum may be absent."""
+    schedule = cell.schedule.model_copy(update={"optimizer": f"sgd{options}"})
+    warm_loss = replace(cell.loss, options={**cell.loss.options, "bias": False})
+    images, labels = torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(16) % 10
+    ends = []
+    for compile_ in (False, True):
+        mine = replace(cell, schedule=schedule, compile=compile_, key="")
+        warm, refined = (run_eagerly(train.build(mine, loss, registry, (1, 8, 8))) for loss in (warm_loss, cell.loss))
+        for _ in range(3):
+            warm.update(images, labels)
+        refined.refine(warm.checkpoint())
+        for _ in range(3):
+            refined.update(images, labels)
+        ends.append(refined.loss.state_dict()["bias"])
+    assert ends[0].abs().max() > 1e-3
+    torch.testing.assert_close(*ends)
+
+
+def run_eagerly(state):
+    """The state with its optimizer, run eagerly: compiling takes half a minute."""
+    state.compile = False
+    return state
+
+
 def test_without_a_compiler_cells_are_planned_as_eager_ones_and_a_run_says_so_once(tmp_path, no_compiler):
     job, eager = (api.prepare(write_suite(tmp_path, text)) for text in (COMPILED, SMALL))
     assert list(job.notices) == ["compile = true: no C++ compiler found (g++), cells train eagerly"]
@@ -195,7 +223,8 @@ def test_the_code_depends_on_the_network_and_its_input_and_not_on_the_loss(cell)
 @needs_compiler
 def test_compiled_cells_have_the_same_bits_in_any_number_of_processes_wherever_compiled_and_after_a_kill(tmp_path):
     text = COMPILED.replace("steps = 6", "steps = 300, evaluations = 2")
-    text += "warm_start = { steps = 5 }\ntiming = { rounds = 3, steps = 2, processes = 2 }\n"
+    text += 'warm_start = { loss = "softmax[bias=false]", steps = 5 }\n'  # the bias is new in the cells that follow
+    text += "timing = { rounds = 3, steps = 2, processes = 2 }\n"
 
     def run(name: str, jobs: int) -> subprocess.Popen:
         """A run with a folder of its own for compiled code."""
