@@ -141,6 +141,9 @@ def _flags(fragile: bool, others: Sequence[str]) -> list[str]:
 
 
 def _told(word: str, said: str, flags: Sequence[str]) -> Row:
+    """Undertrained networks cannot contradict a claim: what they do not show may appear with more steps."""
+    if word == CONTRADICTED and UNDERTRAINED in flags:
+        word, flags = NOT_TESTABLE, [UNDERTRAINED]
     return {"verdict": word, "evidence": "; ".join([said, *flags]), "flags": "; ".join(flags)}
 
 

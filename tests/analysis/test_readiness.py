@@ -210,8 +210,11 @@ def test_a_baseline_whose_loss_still_falls_clearly_is_undertrained(losses, flagg
     flags = "undertrained" if flagged else ""
     assert set(results.comparisons["flags"]) == {flags}
     row = results.claims.iloc[0]
-    assert (row["verdict"], row["flags"]) == ("supported", flags)  # a flag does not change a verdict
+    assert (row["verdict"], row["flags"]) == ("supported", flags)  # a flag does not change this verdict
     assert row["evidence"] == ("better; undertrained" if flagged else "better")
+    against = analysed(read_suite(FIVE + claim('better = "softmax"\nthan = "center"')), truth).claims.iloc[0]
+    assert against["verdict"] == ("not testable" if flagged else "contradicted")  # more steps may change it
+    assert against["evidence"] == ("worse; undertrained" if flagged else "worse")
 
 
 def test_the_fall_is_a_mean_over_seeds_and_a_share_of_the_loss_of_guessing(read_suite):
