@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, Self
 
@@ -80,9 +80,10 @@ class RunData:
             # A cell that failed in one run and finished in another is finished.
             finished = {key for key, record in records.items() if record["status"] == "done"}
             records |= {key: record for key, record in sound.items() if key not in finished}
-        metrics = tuple({metric.name: metric for info in infos for metric in info.metrics}.values())  # as for cells
-        table = tabulated(merged, records, metrics)
-        return cls(replace(infos[0], metrics=metrics), tuple(map(str, runs)), tuple(merged), table, damaged)
+        folders = tuple(map(str, runs))
+        info = SuiteInfo.joined(infos, folders)
+        table = tabulated(merged, records, info.metrics)
+        return cls(info, folders, tuple(merged), table, damaged)
 
     @cached_property
     def trained(self) -> pd.DataFrame:

@@ -9,7 +9,8 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -243,6 +244,29 @@ class SuiteInfo:
     @property
     def headline_metric(self) -> Metric:
         return next(metric for metric in self.metrics if metric.name == self.headline)
+
+    @classmethod
+    def joined(cls, infos: Sequence[SuiteInfo], runs: Sequence[str]) -> SuiteInfo:
+        """The info of several runs of one suite: that of the first, with the experiments that only the others have.
+
+        `runs` are their folders.
+        """
+        first = infos[0]
+        commands = [first.command]  # shards of a run have the same
+        if len({info.command for info in infos}) > 1:
+            commands = [f"{info.command} --out {shlex.quote(run)}" for info, run in zip(infos, runs, strict=True)]
+        home = {name: info for info in reversed(infos) for name in info.published}
+        return replace(
+            first,
+            claims=tuple(c for info in infos for c in info.claims if home.get(c.experiment, first) is info),
+            published={name: info.published[name] for name, info in home.items()},
+            missing={name: why for info in reversed(infos) for name, why in info.missing.items()},
+            examples={name: count for info in reversed(infos) for name, count in info.examples.items()},
+            looks={name: counts for info in reversed(infos) for name, counts in info.looks.items()},
+            command="\n".join(commands),
+            tuning=next((info.tuning for info in infos if info.tuning), None),
+            metrics=tuple({metric.name: metric for info in infos for metric in info.metrics}.values()),
+        )
 
     def to_json(self) -> dict[str, Any]:
         published = {

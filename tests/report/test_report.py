@@ -266,6 +266,28 @@ def test_a_claim_over_several_widths_pairs_width_with_width(tmp_path, read_suite
     assert claim["delta"] == pytest.approx(3, abs=0.2)
 
 
+def test_runs_of_two_profiles_with_different_experiments_are_one_report(tmp_path, read_suite):
+    """One has what the other skips; a report of both has the claims and published numbers of both."""
+    start = SUITE.index("[[experiment]]")
+    second = SUITE[start : SUITE.index("[[claim]]")].replace('"digits"', '"more"', 1)
+    claims = SUITE[SUITE.index("[[claim]]") :]
+    both = SUITE[:start] + second + SUITE[start:] + claims.replace('"digits"', '"more"')
+    profiles = '[profile.one]\nskip = ["more"]\n[profile.other]\nskip = ["digits"]\n'
+    runs = []
+    for name in ("one", "other"):
+        runs.append(tmp_path / name)
+        write_cells(read_suite(both + profiles, profile=name), runs[-1])
+    found = analyse(runs)
+    assert {point["experiment"] for point in found.points} == {"digits", "more"}
+    verdicts = found.claims.groupby("experiment")["verdict"]
+    assert set(verdicts.groups) == {"digits", "more"}
+    assert not found.claims["verdict"].eq("not testable").any()
+    assert set(found.published["experiment"]) == {"digits", "more"}
+    commands = found.info.command.splitlines()
+    assert [command.partition("--profile ")[2] for command in commands] == [f"{run.name} --out {run}" for run in runs]
+    assert analyse(runs[:1]).info.command == commands[0].partition(" --out")[0]
+
+
 def test_runs_of_different_profiles_are_not_averaged(run_folder, tmp_path, read_suite):
     other = read_suite(SUITE.replace("steps = 6", "steps = 7"))
     store = Store(tmp_path / "other")
