@@ -102,10 +102,10 @@ def _better(low: float, high: float, margin: float, unit: str) -> Said:
 def _not_worse(low: float, high: float, margin: float, unit: str) -> Said:
     bound = f"{margin:g} {unit}".rstrip()
     if low > -margin:
-        return SUPPORTED, f"worse by less than {bound}, if at all"
+        return SUPPORTED, f"at most {bound} worse"
     if high < -margin:
         return CONTRADICTED, f"worse by more than {bound}"
-    return UNDECIDED, f"may be worse by more or by less than {bound}"
+    return UNDECIDED, f"the interval includes −{bound}"
 
 
 def _equivalent(low: float, high: float, margin: float, unit: str) -> Said:
@@ -294,7 +294,7 @@ def trend(data: RunData, claim: Claim, axis: str, series: Series, level: float) 
         case "flat":
             said = f"the slope amounts to less than {margin:g} {metric.unit} {over}"
         case "follows":
-            said = f"every step {over} follows, up to the margin"
+            said = f"no step {over} reverses by more than the margin"
         case "turns":
             back = f"may go back by {numbers.back_bound:.3g} {metric.unit}".rstrip()
             where = "{:g} to {:g}".format(*sorted(series.at)[numbers.back : numbers.back + 2])

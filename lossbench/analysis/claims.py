@@ -35,7 +35,7 @@ CLAIM_COLUMNS = [
     *("flags", "seeds_needed", "seeds_needed_high", "evidence", "states", "family", "statement", "note"),
 ]
 UNFINISHED = "no seed finished all cells that it compares"
-OUTCOMES = (SUPPORTED, CONTRADICTED, UNDECIDED, NOT_TESTABLE)
+OUTCOMES = (SUPPORTED, CONTRADICTED, UNDECIDED, NOT_TESTABLE, NOT_RUN)  # the verdicts, and what has none
 
 
 def stated(data: RunData) -> Iterator[tuple[str, Asked]]:
@@ -77,11 +77,16 @@ def judged(data: RunData, verdicts: Verdicts, series: Sequence[Series | None]) -
 
 
 def outcomes(claims: pd.DataFrame) -> dict[str, Counter[str]]:
-    """By statement of the suite: how many of its cases had each verdict."""
+    """By statement of the suite: how many of its cases had each verdict, or were not run."""
     counts: dict[str, Counter[str]] = {}
-    for statement, verdict in zip(claims["statement"], claims["verdict"], strict=True):
-        counts.setdefault(statement, Counter())[verdict] += 1
+    for row in claims.to_dict("records"):
+        counts.setdefault(row["statement"], Counter())[outcome(row)] += 1
     return counts
+
+
+def outcome(row: Mapping[str, object]) -> str:
+    """The verdict on a claim; not run, if that is why it is not testable."""
+    return str(row["verdict"]) if was_run(row) else NOT_RUN
 
 
 def was_run(row: Mapping[str, object]) -> bool:
@@ -132,8 +137,6 @@ def _censored(data: RunData, claim: Claim) -> str:
 
 def _recorded(data: RunData, claim: Claim, recorded: Set[tuple[str, str, str]]) -> bool:
     """Whether everything that a claim compares has records, finished or not."""
-    if claim.metric == "step_seconds":
-        return any((experiment, kind) == (claim.experiment, "timing") for experiment, kind, _ in recorded)
     if claim.along is None:
         named = list(losses(claim))
     elif claim.follows_axis:
@@ -141,7 +144,15 @@ def _recorded(data: RunData, claim: Claim, recorded: Set[tuple[str, str, str]]) 
     else:
         named = [loss for *_, loss in followed(data, claim, claim.along)]
     named += [claim.than] if claim.than else []
-    return bool(named) and all((claim.experiment, "train", loss) in recorded for loss in named)
+    if claim.metric == "step_seconds":
+        timed = [cell for cell in data.cells if (cell.experiment, cell.kind) == (claim.experiment, "timing")]
+        planned = {loss.label for cell in timed for loss in cell.losses}
+        known = {
+            loss for loss in planned if any((claim.experiment, "timing", cell.label) in recorded for cell in timed)
+        }
+    else:
+        known = {loss for experiment, kind, loss in recorded if (experiment, kind) == (claim.experiment, "train")}
+    return bool(named) and known.issuperset(named)
 
 
 def states(claim: Claim, metrics: Mapping[str, Metric]) -> str:

@@ -16,6 +16,7 @@ from lossbench import stats
 from lossbench.analysis.measured import losses_at
 from lossbench.analysis.ranks import identity
 from lossbench.analysis.records import RunData
+from lossbench.analysis.tuning import tuned
 from lossbench.analysis.verdicts import AT_CHANCE, ONE_SEED, UNDERTRAINED
 from lossbench.core.point import Point
 
@@ -238,14 +239,28 @@ def best_epoch(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
         yield Caution("best epoch", ", ".join(found), text)
 
 
+def tuned_baseline(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
+    """Trials choose on few held-out images; what beats a baseline that tuning made worse may not beat its default."""
+    baseline, sign = data.info.baseline, data.headline.sign
+    for row in tuned(data).to_dict("records"):
+        ends = [sign * row[end] for end in ("low", "high") if pd.notna(row[end])]
+        if row["loss"] == baseline and ends and max(ends) < 0:
+            text = (
+                f"tuning made {baseline} worse by {abs(row['delta']):.2f} {row['unit']}".rstrip()
+                + f" (interval {row['low']:+.2f} to {row['high']:+.2f}): a loss that is better than it may not be "
+                "better than the default."
+            )
+            yield Caution("tuned baseline", row["experiment"], text)
+
+
 def multiplicity(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """With many comparisons some verdicts are wrong by chance; intervals are simultaneous within one family."""
     families = comparisons.groupby("family", sort=False).size()
     if len(comparisons) > 1:
         text = (
-            f"{len(comparisons)} comparisons in {len(families)} families, the largest of {families.max()}: all "
-            f"intervals of a family hold together with a probability of {1 - stats.LEVEL:g}, those of all families do "
-            "not. Metrics that no claim names are exploratory."
+            f"{len(comparisons)} comparisons in {len(families)} families, the largest of {families.max()}: intervals "
+            f"cover jointly with a probability of {1 - stats.LEVEL:g} within a family, not across families. Metrics "
+            "that no claim names are exploratory."
         )
         yield Caution("multiplicity", "all", text)
 
@@ -253,7 +268,7 @@ def multiplicity(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
 GUARDS: tuple[Callable[[RunData, pd.DataFrame], Iterator[Caution]], ...] = (
     *(at_chance, undertrained, one_seed, diverged_cells, cold_classifiers, small_classes, unresolved_rates),
     *(unpaired, unequal_seeds, few_seeds, pooled_seeds, mixed_environments),
-    *(disturbed_times, second_look, best_epoch, multiplicity),
+    *(disturbed_times, second_look, best_epoch, tuned_baseline, multiplicity),
 )
 
 

@@ -32,7 +32,7 @@ def test_a_loss_that_never_finished_is_told_from_one_that_was_not_run(read_suite
     results = analysed(suite, came_to)
     assert list(results.claims["evidence"][:2]) == [NOT_RUN, UNFINISHED]
     assert list(results.claims["verdict"]) == ["not testable", "not testable", "supported"]
-    assert outcomes(results.claims) == {"t": {"not testable": 2, "supported": 1}}
+    assert outcomes(results.claims) == {"t": {"not testable": 1, "not run": 1, "supported": 1}}
 
 
 def test_times_along_an_option_without_any_round_are_not_run(read_suite):
@@ -43,6 +43,17 @@ def test_times_along_an_option_without_any_round_are_not_run(read_suite):
     without = results.records[results.records["kind"] != "timing"]
     results = type(results)(results.info, results.runs, results.cells, without, {})
     assert list(results.claims["evidence"]) == [NOT_RUN] * 2
+
+
+def test_times_of_a_loss_that_a_profile_leaves_out_are_not_run(read_suite):
+    """The timing cell of the others has a record."""
+    stated = claim('metric = "step_seconds"\nbetter = "softmax"\nthan = "center"')
+    short = "[profile.short.all]\nlosses = ['softmax', 'w_softmax']\n"
+    for profile, evidence in (("short", NOT_RUN), (None, None)):
+        results = analysed(read_suite(GRID + stated + short, profile), truth)
+        assert (results.records["kind"] == "timing").any()
+        assert (results.claims["evidence"][0] == NOT_RUN) == (evidence == NOT_RUN)
+        assert results.claims["evidence"][0] != UNFINISHED
 
 
 def test_a_trend_follows_all_variants_however_a_profile_writes_them(read_suite):

@@ -11,6 +11,7 @@ from conftest import SMALL
 from kit import synthetic
 from kit.synthetic import ENVIRONMENT, Truth, analysed, common, noise, write_run
 
+from lossbench.analysis import warnings as guards
 from lossbench.analysis.results import analyse
 from lossbench.plan.cells import plan
 from lossbench.report.sections.overview import warnings
@@ -224,6 +225,18 @@ def test_the_gap_to_the_best_epoch_is_told(tmp_path, read_suite):
         return found
 
     assert "would look 0.50 points better" in fired(tmp_path, read_suite(EIGHT), scored)["best epoch"]
+
+
+@pytest.mark.parametrize(("low", "high", "said"), [(-0.54, -0.01, True), (-0.54, 0.01, False), (0.1, 0.4, False)])
+def test_a_baseline_that_tuning_made_worse_is_named(tmp_path, read_suite, monkeypatch, low, high, said):
+    row = {"experiment": "digits", "loss": "softmax", "delta": (low + high) / 2, "low": low, "high": high}
+    other = row | {"loss": "w_softmax", "delta": -2.0, "low": -3.0, "high": -1.0}
+    table = pd.DataFrame([row, other, row | {"low": None, "high": None}]).assign(unit="points")
+    monkeypatch.setattr(guards, "tuned", lambda data: table)
+    found = fired(tmp_path, read_suite(EIGHT))
+    assert ("tuned baseline" in found) == said
+    if said:
+        assert found["tuned baseline"].startswith("tuning made softmax worse by 0.28 points (interval -0.54 to -0.01)")
 
 
 def test_the_number_of_comparisons_is_told(tmp_path, read_suite):

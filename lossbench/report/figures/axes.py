@@ -83,7 +83,7 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
     caption = (
         "Left: means with 95 % intervals over seeds. Right: differences with 95 % simultaneous intervals"
         + (f"; the band is the margin of equivalence, {words.within(margin, headline.unit)}" if margin else "")
-        + f". Marks are shifted a little sideways. What is far from the rest leaves its axis.{left_out}{few}"
+        + f". Marks are offset sideways for legibility; outliers are cut off at the edge.{left_out}{few}"
     )
     if along.axis == "width":
         caption += " M_min = C − 1 is the smallest width at which the weights of C classes can have equal angles."

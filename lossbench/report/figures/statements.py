@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
+from lossbench.analysis.claim_tests import NOT_RUN
 from lossbench.analysis.claims import OUTCOMES, outcomes
 from lossbench.analysis.results import Results
 from lossbench.analysis.verdicts import NOT_TESTABLE
@@ -24,7 +25,8 @@ MARKS = {
     "supported": {**COMMON, "marker": "^", "color": PALETTE[2]},
     "contradicted": {**COMMON, "marker": "v", "color": PALETTE[1]},
     "undecided": {**COMMON, "marker": "o", "color": SOFT, "mfc": "white", "mew": 1.2},
-    NOT_TESTABLE: {**COMMON, "marker": "x", "color": LINE, "markersize": 5, "mew": 1.4},
+    NOT_TESTABLE: {**COMMON, "marker": "x", "color": SOFT, "markersize": 5, "mew": 1.4},
+    NOT_RUN: {**COMMON, "marker": ".", "color": LINE, "markersize": 4},
 }
 
 

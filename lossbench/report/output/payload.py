@@ -16,7 +16,7 @@ import pandas as pd
 
 from lossbench import stats
 from lossbench.analysis import series
-from lossbench.analysis.claims import cells_behind, was_run
+from lossbench.analysis.claims import cells_behind, outcome
 from lossbench.analysis.cost import PHASES
 from lossbench.analysis.results import Results
 from lossbench.core import plain
@@ -251,7 +251,7 @@ class Payload:
             behind = [Anchor(at, loss, "train" if loss else "timing") for at, loss in cells_behind(self.results, claim)]
             case = {
                 "text": row["text"],
-                "verdict": row["verdict"] if was_run(row) else "not run",
+                "verdict": outcome(row),
                 "difference": words.difference(row),
                 "n": row["n"],
                 "evidence": row["evidence"],

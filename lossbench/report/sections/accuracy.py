@@ -91,8 +91,8 @@ def tuning(results: Results) -> Section:
     shared = "".join(f"{words_of.get(key, key)} of every loss {axis}; " for key, axis in budget.schedule.items())
     caption = (
         f"test {words.measured(headline)} with 95 % intervals, with default and with tuned settings; Δ: tuned minus "
-        f"default, paired by seed. Validation: {headline.title} of the chosen trial on the held-out images, too good "
-        "as it is the best of several."
+        f"default, paired by seed. Validation: {headline.title} of the chosen trial on the held-out images, which "
+        "is optimistic, as it is the best of several trials."
     )
 
     def write(row: Row) -> dict[str, str]:
@@ -157,7 +157,8 @@ def _ranked(results: Results, found: Ranking) -> list[Block]:
     caption = (
         (f"Backbone {found.backbone}: {what}" if found.backbone else words.capital(what))
         + f", averaged over seeds{f' and points (which differ in {over})' if over else ''} within each dataset; ranks "
-        f"over N = {n} datasets, 1 is best. Rank effect: from −1 (always behind the baseline) to 1 (always ahead)."
+        f"over N = {n} datasets, 1 is best. Rank effect: the rank-biserial correlation of the paired differences, "
+        "from −1 (always behind the baseline) to 1 (always ahead)."
     )
     caption += " If an experiment was tuned, the tuned losses are ranked." if results.info.tuning else ""
     return [Table.of(rows, left=["loss"], caption=caption), *map(Prose, _rank_tests(found, baseline))]

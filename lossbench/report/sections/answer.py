@@ -51,7 +51,7 @@ def _sentence(results: Results, task: Task) -> Prose:
             f"(within {words.within(results.info.margin, headline.unit)})"
         )
     if worse := task.having("worse"):
-        parts.append(f"{_losses(task, worse, 'worse', headline.unit)} {_are(worse)} worse")
+        parts.append(f"{_losses(task, worse[::-1], 'worse', headline.unit)} {_are(worse)} worse")
     if undecided := task.having("undecided"):
         count = sum(len(standing.by_verdict["undecided"]) for standing in undecided)
         every = sum(len(column.rows) for column in task.columns)
@@ -91,14 +91,16 @@ def _losses(task: Task, found: Sequence[Standing], verdict: str, unit: str = "")
     texts = []
     for standing in found:
         notes = []
-        count, every = len(standing.by_verdict[verdict]), sum(standing.loss in column.rows for column in task.columns)
-        if every > 1:
-            one = f"on {standing.by_verdict[verdict][0][0].dataset}" if count == 1 else f"on {count} of {every}"
-            notes.append("on all" if count == every else one)
+        met = standing.by_verdict[verdict]
+        if len(task.columns) > 1:
+            every = sum(standing.loss in column.rows for column in task.columns)
+            some = f"on {met[0][0].dataset}" if len(met) == 1 else f"on {len(met)} of {every}"
+            notes.append("on all" if len(met) == len(task.columns) else some)
         if unit:
             notes.append(_range(standing.deltas(verdict), unit))
-        flagged = any(ONE_SEED in row["flags"] for _, row in standing.by_verdict[verdict])
-        notes += ["one seed decides"] if flagged and verdict in ("better", "worse") else []
+        flagged = [column.dataset for column, row in met if ONE_SEED in row["flags"]]
+        if flagged and verdict in ("better", "worse"):
+            notes.append(f"one seed decides on {_listed(flagged)}" if len(flagged) < len(met) else "one seed decides")
         texts.append(f"{standing.loss} ({', '.join(notes)})" if notes else standing.loss)
     return _listed(texts)
 
@@ -220,8 +222,10 @@ def _table(results: Results) -> Table:
     caption = (
         f"{words.capital(results.headline.title)} of {baseline}, and differences from it{unit}. ▲ better, ▼ worse, "
         f"≈ equivalent (within {words.within(results.info.margin, results.headline.unit)}), ? undecided, × at chance; "
-        "* one seed decides. Extra bytes: class weights and loss state, at most."
+        "* one seed decides. Extra bytes: class weights and loss state, the largest difference over datasets."
     )
+    if results.info.claims:
+        caption += " Comparisons that a claim states have the wider intervals of its family."
     caption += f" Of several points, that where {baseline} is best: {points}." if points else ""
     left = ["loss"]
     return Table.of(rows, left=left, caption=caption, anchors=anchors)

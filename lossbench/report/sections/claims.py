@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from lossbench.analysis.claim_tests import NOT_RUN
 from lossbench.analysis.claims import OUTCOMES, cells_behind, outcomes, was_run
 from lossbench.analysis.results import Results
 from lossbench.core.format import Claim
@@ -68,8 +69,11 @@ def _statements(results: Results) -> list[Table]:
     counts = outcomes(results.claims)
     if len(counts) == len(results.claims):
         return []
-    rows = [{"statement": said, **{word: str(count[word]) for word in OUTCOMES}} for said, count in counts.items()]
+    some = sum(counts.values(), Counter[str]())
+    shown = [word for word in OUTCOMES if word != NOT_RUN or some[word]]
+    rows = [{"statement": said, **{word: str(count[word]) for word in shown}} for said, count in counts.items()]
     caption = "Number of cases by verdict. A case is one experiment, loss or value of an option."
+    caption += " not run: this profile of the suite does not have its cells." if some[NOT_RUN] else ""
     return [Table.of(rows, left=["statement"], caption=caption)]
 
 
