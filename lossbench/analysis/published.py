@@ -9,7 +9,7 @@ import pandas as pd
 from lossbench import stats
 from lossbench.analysis.records import RunData
 from lossbench.core.format import NamedText, Protocol
-from lossbench.core.labels import parse_label
+from lossbench.core.labels import label, parse_label
 from lossbench.core.model import Cell
 from lossbench.core.point import AXES
 
@@ -99,10 +99,11 @@ def _backbone(written: str | NamedText, cell: Cell) -> list[str]:
             name, options = written, {}
     if name != cell.backbone.name:
         return [f"backbone {name} in the paper, {cell.backbone.label} here"]
+    text = label(name, options)
     there = {**dict.fromkeys(parse_label(cell.backbone.label)[1]), **options}
     here = cell.backbone.options
     return [
-        f"backbone {key} {'unstated' if value is None else _shown(value)} in the paper, {_shown(here.get(key))} here"
+        f"backbone {key} {f'as in {text}' if value is None else _shown(value)} in the paper, {_shown(here.get(key))} here"
         for key, value in there.items()
         if here.get(key) != value
     ]

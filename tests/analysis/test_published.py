@@ -117,7 +117,10 @@ def test_a_published_accuracy_is_a_percentage(value, read_suite):
 
 def test_an_option_of_the_backbone_that_the_paper_does_not_state_is_a_difference(read_suite):
     row = results(read_suite, PROTOCOL.replace("PROTOCOL", '{ backbone = "cnn[channels=4]" }')).published.iloc[0]
-    assert (row["verdict"], row["differs"]) == ("not comparable", "backbone depths unstated in the paper, 1 here")
+    assert (row["verdict"], row["differs"]) == (
+        "not comparable",
+        "backbone depths as in cnn[channels=4] in the paper, 1 here",
+    )
 
 
 def test_the_report_shows_verdict_and_difference(read_suite):
