@@ -263,6 +263,7 @@ class SuiteInfo:
             missing={name: why for info in reversed(infos) for name, why in info.missing.items()},
             examples={name: count for info in reversed(infos) for name, count in info.examples.items()},
             looks={name: counts for info in reversed(infos) for name, counts in info.looks.items()},
+            profile=" and ".join(dict.fromkeys(info.profile for info in infos if info.profile)) or None,
             command="\n".join(commands),
             tuning=next((info.tuning for info in infos if info.tuning), None),
             metrics=tuple({metric.name: metric for info in infos for metric in info.metrics}.values()),
