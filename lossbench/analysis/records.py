@@ -203,9 +203,10 @@ class RunData:
 
     @cached_property
     def environments(self) -> list[dict[str, Any]]:
-        """The distinct environments of the records, most used first."""
-        count = Counter(self.records["fingerprint"].dropna())
-        by_print = dict(zip(self.records["fingerprint"], self.records["environment"], strict=True))
+        """The distinct environments of the records, most used first; experiments may share a cell."""
+        once = self.records.drop_duplicates("key")
+        count = Counter(once["fingerprint"].dropna())
+        by_print = dict(zip(once["fingerprint"], once["environment"], strict=True))
         return [{**by_print[name], "cells": cells} for name, cells in count.most_common()]
 
     @cached_property

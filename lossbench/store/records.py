@@ -150,10 +150,10 @@ class Store:
             more_sound, more_damaged = rest()
             return sound | more_sound, damaged | more_damaged
 
-    def read(self, key: str) -> dict[str, Any] | None:
-        """The record of one cell, or None if it is missing or damaged."""
+    def read(self, key: str, *, checkpoints: bool = True) -> dict[str, Any] | None:
+        """The record of one cell, or None if it is missing or damaged; `checkpoints` as in `scan`."""
         try:
-            return _sound_record(str(self._cells / key))
+            return _sound_record(str(self._cells / key), checkpoints)
         except (OSError, ValueError):
             return None
 

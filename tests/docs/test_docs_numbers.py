@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 import tomllib
 
 import pytest
@@ -59,7 +60,10 @@ def test_the_gradients_quoted_are_those_of_the_papers_report():
         case = f"mnist_gradients, w_softmax[gradient={gradient}]) (loss_lr = {rate})"
         assert softmax == f"{means[float(rate), 'softmax']['angle_test']:.0f}°"
         assert angles == " / ".join(f"{means[key]['angle_test']:.0f}°" for key in mine)
-        told = (f"{differences[key]['delta']:+.2f} {marks[differences[key]['verdict']]}" for key in mine)
+        told = (
+            f"{row['delta']:+.2f} {marks[row['verdict']]}" + r"\*" * ("one seed decides" in row["flags"])
+            for row in map(differences.__getitem__, mine)
+        )
         assert gains == " / ".join(told).replace("-", "−")
         assert falls == verdicts["The mean angle falls with α, for each reading of the gradient", case]
         assert rises == verdicts["The larger α, the higher the accuracy, for each reading of the gradient", case]
@@ -81,16 +85,61 @@ def test_what_the_readme_says_of_the_paper_is_what_its_report_says():
     tuned = _reported("paper", "tuned-tuned")[1]
     for label in ("w_softmax", "w_softmax[gradient=fixed_negatives]"):
         assert f"{-tuned[label]['delta']:.1f}" in text, (label, tuned[label]["delta"])
+    means = _reported("paper", "mnist_protocol")[0]
+    told = [means[f"w_softmax[alpha=1.0,gradient={gradient}]"]["accuracy"] for gradient in ("exact", "fixed_negatives")]
+    said = "softmax reaches {:.1f} %, W-Softmax {:.1f} % (exact) and {:.1f} % (`fixed_negatives`)"
+    assert said.format(means["softmax"]["accuracy"], *told) in " ".join(text.split())
     for experiment, axis, said in (
-        ("along_steps", "steps", "it is {:.1f}, {:.1f} and {:.1f} points"),
-        ("along_train", "train", "and {:.1f}, {:.1f} and {:.1f} with"),
+        ("along_steps", "steps", "{:.1f}, {:.1f} and {:.1f} points after"),
+        ("along_train", "train", "{:.1f}, {:.1f} and {:.1f} with"),
+        ("along_lr", "lr", "{:.1f}, {:.1f} and {:.1f} at"),
     ):
         report = json.loads((ROOT / "reports/paper/report.json").read_text())["comparisons"]
         mine = [row for row in report if (row["experiment"], row["metric"]) == (experiment, "accuracy")]
         exact = sorted((row[axis], -row["delta"]) for row in mine if row["loss"] == "w_softmax[gradient=exact]")
-        assert said.format(*(worse for _, worse in exact)) in text.replace("\n  ", " ")
+        assert said.format(*(worse for _, worse in exact)).replace("-", "−") in " ".join(text.split())
     cells = sum(json.loads((ROOT / "reports/paper/report.json").read_text())["statuses"].values())
     assert f"{cells:,} cells" in text
+
+
+def test_what_the_docs_say_of_the_papers_own_network_is_what_the_report_says():
+    means = _reported("paper", "mnist_protocol")[0]
+    losses = ["softmax", *(f"w_softmax[alpha=1.0,gradient={gradient}]" for gradient in ("exact", "fixed_negatives"))]
+    softmax, exact, stopped = (means[loss]["accuracy"] for loss in losses)
+    assert f"{exact:.2f}" == f"{stopped:.2f}"
+    text = " ".join((DOCS / "differences.md").read_text().split())
+    assert f"Softmax reaches {softmax:.2f} %, W-Softmax with α = 1 {exact:.2f} %" in text
+    assert "mean angles of {:.0f}°, {:.0f}° and {:.0f}°".format(*(means[loss]["angle_test"] for loss in losses)) in text
+    published = {row["loss"]: row for row in json.loads((ROOT / "reports/paper/report.json").read_text())["published"]}
+    assert all(published[loss]["verdict"] != "not comparable" for loss in losses[1:])
+
+
+def test_the_training_losses_quoted_are_those_of_the_papers_records():
+    names = {
+        "mnist": "MNIST",
+        "fashion_mnist": "Fashion-MNIST",
+        "cifar10": "CIFAR-10",
+        "tiny_imagenet": "Tiny ImageNet",
+    }
+    last: dict[tuple[str, str], list[float]] = {}
+    with tarfile.open(ROOT / "reports/paper/records.tar.xz") as archive:
+        plan = json.load(archive.extractfile("paper/plan.json"))
+        planned = {
+            cell["key"]: cell["experiment"]
+            for cell in plan["cells"]
+            if cell["kind"] == "train" and cell["experiment"] in names
+        }
+        for member in archive:
+            if member.name.endswith("record.json") and (key := member.name.split("/")[2]) in planned:
+                record = json.load(archive.extractfile(member))
+                last.setdefault((planned[key], record["label"]), []).append(record["curve"][-1]["loss"])
+    means = {place: sum(losses) / len(losses) for place, losses in last.items()}
+    text = " ".join((DOCS / "differences.md").read_text().split())
+    ours = [f"{means[experiment, 'w_softmax[alpha=1.0]']:.3f} on {name}" for experiment, name in names.items()]
+    theirs = [f"{means[experiment, 'softmax']:.3f}" for experiment in names]
+    assert f"ends at {', '.join(ours[:-1])} and {ours[-1]}" in text
+    assert f"softmax has {', '.join(theirs[:-1])} and {theirs[-1]}" in text
+    assert f"({ours[2]}, softmax {theirs[2]})" in " ".join(section(README, "Case study: the W-Softmax paper").split())
 
 
 def _reported(name: str, experiment: str) -> tuple[dict[str, dict], dict[str, dict]]:

@@ -96,7 +96,7 @@ class Drill:
         """Which of the runs the record comes from; the first has the cells that have none."""
         if len(self.stores) == 1 or status is None:
             return 0
-        read = [store.read(key) for store in self.stores]
+        read = [store.read(key, checkpoints=False) for store in self.stores]
         return next((index for index, record in enumerate(read) if record and record["status"] == status), 0)
 
     def _note(self, key: str, run: int, found: Mapping[str, Any]) -> str:

@@ -112,7 +112,7 @@ def _comparable(results: Results, found: list[dict[str, Any]]) -> Table:
     caption = (
         "The prediction interval is where another run of ours would fall with 95 % probability. reproduced: the "
         f"published number lies in it, and it is no wider than ±{results.info.margin:g} points; underpowered: it is "
-        "wider; above, below: our numbers are higher or lower."
+        "wider, or there are fewer than five runs; above, below: our numbers are higher or lower."
     )
     left = ["experiment", "loss", "verdict"]
     return table(found, rows, caption, left=left, anchors=[[anchor(row)] for row in found])

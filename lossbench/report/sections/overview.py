@@ -49,7 +49,7 @@ def environment(results: Results) -> Section:
         blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device", "compiler"]))
     blocks += [
         Prose("To run the suite again:"),
-        Prose(results.info.command, code=True),
+        *(Prose(command, code=True) for command in results.info.command.splitlines()),
         Prose("To write this report again from the records:"),
         Prose(f"lossbench report {' '.join(results.runs)}", code=True),
     ]
