@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lossbench.analysis.results import Results
+from lossbench.report import words
 from lossbench.report.blocks import Block, Prose, Section, Table
 
 MOST_NAMED = 5  # damaged entries of one kind; report.json names all
@@ -45,7 +46,7 @@ def environment(results: Results) -> Section:
     names = ["fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "device", "cells"]
     if any("compiler" in found for found in results.environments):
         names.append("compiler")
-    if rows := [{name: str(found.get(name)) for name in names} for found in results.environments]:
+    if rows := [{name: str(found.get(name) or words.DASH) for name in names} for found in results.environments]:
         blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device", "compiler"]))
     blocks += [
         Prose("To run the suite again:"),
