@@ -16,7 +16,7 @@ from lossbench.analysis.verdicts import NOT_TESTABLE
 from lossbench.core import plain
 from lossbench.report.figures.style import GRID, LINE, PALETTE, SOFT, WIDTH, Drawing, heading
 
-LETTERS = 54  # per line of a statement
+LETTERS = 52  # per line of a statement
 LINE_HEIGHT = 0.17  # inches
 FEWEST_PLACES = 12  # in a row, so that a few marks stand together
 # Verdicts differ in shape as well as in colour, and in the same way as those of comparisons.
