@@ -145,11 +145,9 @@ def _recorded(data: RunData, claim: Claim, recorded: Set[tuple[str, str, str]]) 
         named = [loss for *_, loss in followed(data, claim, claim.along)]
     named += [claim.than] if claim.than else []
     if claim.metric == "step_seconds":
-        timed = [cell for cell in data.cells if (cell.experiment, cell.kind) == (claim.experiment, "timing")]
-        planned = {loss.label for cell in timed for loss in cell.losses}
-        known = {
-            loss for loss in planned if any((claim.experiment, "timing", cell.label) in recorded for cell in timed)
-        }
+        place = claim.experiment, "timing"
+        timed = [c for c in data.cells if (c.experiment, c.kind) == place and (*place, c.label) in recorded]
+        known = {loss.label for cell in timed for loss in cell.losses}
     else:
         known = {loss for experiment, kind, loss in recorded if (experiment, kind) == (claim.experiment, "train")}
     return bool(named) and known.issuperset(named)

@@ -99,14 +99,13 @@ def _backbone(written: str | NamedText, cell: Cell) -> list[str]:
             name, options = written, {}
     if name != cell.backbone.name:
         return [f"backbone {name} in the paper, {cell.backbone.label} here"]
-    text = label(name, options)
+    unstated = f"as in {label(name, options)}"
     there = {**dict.fromkeys(parse_label(cell.backbone.label)[1]), **options}
     here = cell.backbone.options
-    stated_as = {key: f"as in {text}" if value is None else _shown(value) for key, value in there.items()}
     return [
-        f"backbone {key} {shown} in the paper, {_shown(here.get(key))} here"
-        for key, shown in stated_as.items()
-        if here.get(key) != there[key]
+        f"backbone {key} {unstated if value is None else _shown(value)} in the paper, {_shown(here.get(key))} here"
+        for key, value in there.items()
+        if here.get(key) != value
     ]
 
 

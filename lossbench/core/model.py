@@ -255,14 +255,19 @@ class SuiteInfo:
         commands = [first.command]  # shards of a run have the same
         if len({info.command for info in infos}) > 1:
             commands = [f"{info.command} --out {shlex.quote(run)}" for info, run in zip(infos, runs, strict=True)]
+
+        def united(name: str) -> dict[str, Any]:
+            """A mapping with the keys of all runs; of a key that several have, the value of the first."""
+            return {key: value for info in reversed(infos) for key, value in getattr(info, name).items()}
+
         home = {name: info for info in reversed(infos) for name in info.published}
         return replace(
             first,
             claims=tuple(c for info in infos for c in info.claims if home.get(c.experiment, first) is info),
-            published={name: info.published[name] for name, info in home.items()},
-            missing={name: why for info in reversed(infos) for name, why in info.missing.items()},
-            examples={name: count for info in reversed(infos) for name, count in info.examples.items()},
-            looks={name: counts for info in reversed(infos) for name, counts in info.looks.items()},
+            published=united("published"),
+            missing=united("missing"),
+            examples=united("examples"),
+            looks=united("looks"),
             profile=" and ".join(dict.fromkeys(info.profile for info in infos if info.profile)) or None,
             command="\n".join(commands),
             tuning=next((info.tuning for info in infos if info.tuning), None),

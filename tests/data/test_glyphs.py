@@ -1,4 +1,4 @@
-"""The drawn characters are the same everywhere, nested, balanced, and can be told apart."""
+"""The drawn characters are the same on every machine, nested and balanced, and a classifier can learn them."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import tarfile
@@ -14,6 +15,12 @@ CFF_KEYS = {
     *("abstract", "authors", "cff-version", "commit", "contact", "date-released", "doi", "identifiers", "keywords"),
     *("license", "license-url", "message", "preferred-citation", "references", "repository", "repository-artifact"),
     *("repository-code", "title", "type", "url", "version"),
+}
+CLASSIFIED = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "tiny_imagenet": "Tiny ImageNet",
 }
 CFF_REFERENCE_KEYS = {"type", "title", "authors", "year", "identifiers", "url", "notes"}  # those of ours
 
@@ -38,7 +45,7 @@ def test_the_angles_quoted_are_those_of_the_quick_report():
 
 
 def test_the_gradients_quoted_are_those_of_the_papers_report():
-    report = json.loads((ROOT / "reports/paper/report.json").read_text())
+    report = _report("paper")
     means, differences = (
         {
             (row["loss_lr"], row["loss"]): row
@@ -71,11 +78,7 @@ def test_the_gradients_quoted_are_those_of_the_papers_report():
 
 def test_what_the_readme_says_of_the_paper_is_what_its_report_says():
     text = section(README, "Case study: the W-Softmax paper")
-    names = {
-        **{"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "tiny_imagenet": "Tiny ImageNet"},
-        **{"lfw_alone": "LFW", "omniglot": "Omniglot"},
-    }
-    for experiment, name in names.items():
+    for experiment, name in {**CLASSIFIED, "lfw_alone": "LFW", "omniglot": "Omniglot"}.items():
         worse = -_reported("paper", experiment)[1]["w_softmax[alpha=1.0]"]["delta"]
         assert re.search(rf"\b{worse:.1f} (points )?on\s{name}\b", text), (name, worse)
     angles = {label: row["angle_test"] for label, row in _reported("paper", "mnist")[0].items()}
@@ -94,11 +97,11 @@ def test_what_the_readme_says_of_the_paper_is_what_its_report_says():
         ("along_train", "train", "{:.1f}, {:.1f} and {:.1f} with"),
         ("along_lr", "lr", "{:.1f}, {:.1f} and {:.1f} at"),
     ):
-        report = json.loads((ROOT / "reports/paper/report.json").read_text())["comparisons"]
+        report = _report("paper")["comparisons"]
         mine = [row for row in report if (row["experiment"], row["metric"]) == (experiment, "accuracy")]
         exact = sorted((row[axis], -row["delta"]) for row in mine if row["loss"] == "w_softmax[gradient=exact]")
         assert said.format(*(worse for _, worse in exact)).replace("-", "−") in " ".join(text.split())
-    cells = sum(json.loads((ROOT / "reports/paper/report.json").read_text())["statuses"].values())
+    cells = sum(_report("paper")["statuses"].values())
     assert f"{cells:,} cells" in text
 
 
@@ -110,17 +113,12 @@ def test_what_the_docs_say_of_the_papers_own_network_is_what_the_report_says():
     text = " ".join((DOCS / "differences.md").read_text().split())
     assert f"Softmax reaches {softmax:.2f} %, W-Softmax with α = 1 {exact:.2f} %" in text
     assert "mean angles of {:.0f}°, {:.0f}° and {:.0f}°".format(*(means[loss]["angle_test"] for loss in losses)) in text
-    published = {row["loss"]: row for row in json.loads((ROOT / "reports/paper/report.json").read_text())["published"]}
+    published = {row["loss"]: row for row in _report("paper")["published"]}
     assert all(published[loss]["verdict"] != "not comparable" for loss in losses[1:])
 
 
 def test_the_training_losses_quoted_are_those_of_the_papers_records():
-    names = {
-        "mnist": "MNIST",
-        "fashion_mnist": "Fashion-MNIST",
-        "cifar10": "CIFAR-10",
-        "tiny_imagenet": "Tiny ImageNet",
-    }
+    names = CLASSIFIED
     last: dict[tuple[str, str], list[float]] = {}
     with tarfile.open(ROOT / "reports/paper/records.tar.xz") as archive:
         plan = json.load(archive.extractfile("paper/plan.json"))
@@ -142,9 +140,14 @@ def test_the_training_losses_quoted_are_those_of_the_papers_records():
     assert f"({ours[2]}, softmax {theirs[2]})" in " ".join(section(README, "Case study: the W-Softmax paper").split())
 
 
+@functools.cache
+def _report(name: str) -> dict:
+    return json.loads((ROOT / "reports" / name / "report.json").read_text())
+
+
 def _reported(name: str, experiment: str) -> tuple[dict[str, dict], dict[str, dict]]:
     """What a committed report has of an experiment of one point, by loss: the means, and differences in accuracy."""
-    report = json.loads((ROOT / "reports" / name / "report.json").read_text())
+    report = _report(name)
     means, differences = (
         {
             row["loss"]: row

@@ -108,7 +108,7 @@ def _edit(block: Block, folder: Path) -> None:
 
 
 def _run(command: str, folder: Path, where: str) -> str:
-    """What a command printed, run by a shell as it is written."""
+    """The output of a command of the docs, run by a shell without changes."""
     if command in NOT_RUN:
         return ""
     if command == "pip install ./acme":

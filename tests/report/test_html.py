@@ -121,7 +121,7 @@ def test_the_filter_applies_to_every_table(browser):
     browser.click("#filter")
     browser.type("SOFTMAX -w_soft")
     browser.until(f"{count} === '3 of 12 rows'")
-    assert browser.run(visible) == 2 * 3  # the table is there twice
+    assert browser.run(visible) == 2 * 3  # the page has two copies of the table
     browser.type(" nothing")
     browser.until(f"{count} === '0 of 12 rows'")
     browser.press("Escape")

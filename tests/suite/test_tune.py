@@ -161,7 +161,7 @@ def test_of_equal_trials_the_earliest_wins(read_suite):
     records = made_up(suite, lambda cell: {"status": "done", "score": 90.0})
     assert {cell.key for cell in plan(only_tuned(suite, records))} == {
         cell.key for cell in plan(suite) if cell.kind == "train"
-    }  # the loss as it is written: nothing is left to train
+    }  # the default setting: its cells are already planned
 
 
 def test_a_trial_counts_only_if_all_its_seeds_finished_and_a_loss_without_any_is_left_out(read_suite):
