@@ -162,6 +162,7 @@ class Tune(Text):
 class Profile(Text):
     """The same suite at another scale: it overrides keys of the experiments."""
 
+    base: str | None = Field(default=None, description="the profile that it is laid over; default: the suite itself")
     all: dict[str, Any] = Field(default={}, description="overrides keys of every experiment")
     experiment: dict[str, dict[str, Any]] = Field(default={}, description="overrides keys of one experiment, by name")
     skip: list[str] = Field(default=[], description="experiments to leave out")

@@ -22,9 +22,9 @@ from lossbench.suite.source import toml_value
 SET = "--set"  # the first part of the path of a key that was set
 SetLike = Mapping[str, Any] | Sequence[str]  # {"schedule.steps": 100}, or ["schedule.steps=100"]
 TABLES: dict[str, type[Text]] = {"schedule": Schedule, "timing": Timing, "warm_start": WarmStart, "tune": Tune}
-# The keys that every suite has, for hints and completion.
+# The keys that every suite has, for hints and completion; a profile, and so its base, is chosen with --profile.
 KEYS = (
-    *dict.fromkeys([*ExperimentText.model_fields, *SuiteFile.model_fields, *Profile.model_fields]),
+    *dict.fromkeys([*ExperimentText.model_fields, *SuiteFile.model_fields, *(Profile.model_fields.keys() - {"base"})]),
     *(f"{table}.{key}" for table, model in TABLES.items() for key in model.model_fields),
 )
 INSTEAD = {"steps": "epochs", "epochs": "steps"}  # a key that another one replaces when a table is laid over
@@ -60,8 +60,8 @@ def parse_set(given: SetLike) -> Overrides:
                 if keys[1] in ExperimentText.model_fields:
                     hint = f"write {SET} experiment.NAME.{keys[1]}=… for one experiment, {SET} {keys[1]}=… for all"
                 raise SuiteError(f"{SET} {'.'.join(keys)}: names no key of an experiment; {hint}")
-            if head == "profile" and isinstance(value, str):
-                raise SuiteError(f"{SET} profile: a profile is chosen with --profile {value}")
+            if head in ("profile", "base") and isinstance(value, str):
+                raise SuiteError(f"{SET} {head}: a profile is chosen with --profile {value}")
             if head in Profile.model_fields:
                 profile = lay_over(profile, _nested(keys, value))
             elif head in SuiteFile.model_fields:

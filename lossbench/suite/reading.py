@@ -131,7 +131,7 @@ def _suites(
 ) -> dict[str | None, Suite]:
     file, names, mistakes = reader.file, reader.names, reader.names.mistakes
     with mistakes.together():
-        reader.check_auto()
+        reader.check_profiles()
         grids = dict(mistakes.every(lambda name: (name, reader.grid(name)), (None, *file.profile)))
         whole = _claimable(grids[None][0])
         claims = read_claims(reader.claims(), whole, reader.headline, file.margin, names)
@@ -146,7 +146,9 @@ def _suites(
         given = overrides if name in overridden else NO_OVERRIDES
         grid, tuning = reader.grid(name, given.profile) if given.written else written
         shown = _claimable(grid)
-        check_variants(claims, shown, [SET] if given.written else ["profile", name], names)
+        beneath = _claimable(written[0] if given.written else grids[file.profile[name].base if name else None][0])
+        own = {at: e for at, e in shown.items() if at not in beneath or e.losses != beneath[at].losses}
+        check_variants(claims, own, [SET] if given.written else ["profile", name], names)
         scale = " ".join([*([f"profile {name}"] if name else []), *(f"{SET} {text}" for text in given.written)])
         restated = (_restated(each, whole.get(each.name, each), scale) for each in grid)
         experiments = tuple(mistakes.every(partial(measuring, headline=headline, claims=claims, names=names), restated))
@@ -168,7 +170,7 @@ def _suites(
             profile=name,
             command=_command(argument, name or (NO_PROFILE if file.auto else None), given.written, plugins),
             tuning=tuning,
-            note=given.profile.note or (file.profile[name].note if name else "") or file.note,
+            note=given.profile.note or reader.note(name),
             overrides=given.written,
             headline=headline.name,
             metrics=tuple(metric.plain for metric in names.metrics.values()),
@@ -216,20 +218,36 @@ class _Reader:
             with names.mistakes.noting():
                 self.headline = read_headline(file, names, margin_known=("margin",) not in wrong)
 
-    def check_auto(self) -> None:
-        """`auto` lists existing profiles, each once; no profile is called "none"."""
+    def check_profiles(self) -> None:
+        """`base` and `auto` name existing profiles, no profile is its own base, and none is called "none"."""
         if NO_PROFILE in self.file.profile:
             problem = f"this name is reserved: `--profile {NO_PROFILE}` runs the suite without a profile; rename it"
             self.names.mistakes.note(self.names.fail(["profile", NO_PROFILE], problem))
-            return  # `auto` may mean it by another name
+            return  # others may mean it by another name
         names = self.file.auto or []
         known = [*self.file.profile, *(part[1] for part in self.wrong if part[0] == "profile" and part[1:])]
-        for index, name in enumerate(names) if ("profile",) not in self.wrong else ():
+        named: list[tuple[list[Any], str]] = [(["auto", index], name) for index, name in enumerate(names)]
+        named += [(["profile", name, "base"], each.base) for name, each in self.file.profile.items() if each.base]
+        for place, name in named if ("profile",) not in self.wrong else ():
             with self.names.mistakes.noting():
                 if name not in known:
-                    raise self.names.fail(["auto", index], f"no such profile '{name}'; {nearest(name, known)}")
-                if name in names[:index]:
-                    raise self.names.fail(["auto", index], f"'{name}' is listed twice")
+                    raise self.names.fail(place, f"no such profile '{name}'; {nearest(name, known)}")
+                if place[0] == "auto" and name in names[: place[1]]:
+                    raise self.names.fail(place, f"'{name}' is listed twice")
+                if place[0] == "profile" and ["profile", place[1]] in [path for path, _ in self.layers(name)]:
+                    raise self.names.fail(place, f"leads back to profile '{place[1]}'; leave it out")
+
+    def layers(self, name: str | None) -> list[tuple[list[Any], Profile]]:
+        """A profile after those that it is laid over, each with its path."""
+        found: dict[str, Profile] = {}
+        while name in self.file.profile and name not in found:
+            found[name] = self.file.profile[name]
+            name = found[name].base
+        return [(["profile", each], profile) for each, profile in reversed(found.items())]
+
+    def note(self, name: str | None) -> str:
+        """The note of a profile, else of those that it is laid over, else of the suite."""
+        return next((layer.note for _, layer in reversed(self.layers(name)) if layer.note), self.file.note)
 
     def claims(self) -> Iterator[tuple[int, ClaimText, set[str]]]:
         """The claims with their numbers in the file, and the keys that are not in them because they are wrong."""
@@ -247,8 +265,7 @@ class _Reader:
 
         Each layer overrides those before it.
         """
-        layers = [(["profile", name], self.file.profile[name])] if name else []
-        layers += [([SET], given)] if given else []
+        layers = self.layers(name) + ([([SET], given)] if given else [])
         experiments = self.experiments(layers)
         with self.names.mistakes.noting(self.places(layers) if self.untuned else None):
             return self.tuning(experiments, layers)

@@ -118,6 +118,7 @@ all = { seeds = <2|"two"|profile.one.all.seeds: must be> }
 experiment.a = { widths = <[4]|["mni"]|profile.one.experiment.a.widths[0]: > }
 
 [profile.two]
+base = <"one"|"on"|profile.two.base: no such profile 'on'; did you mean 'one'?>
 skip = [<"a"|"aa"|profile.two.skip[0]: no such experiment 'aa'>]
 note = <"n"|5|profile.two.note: must be text>
 """
@@ -162,7 +163,7 @@ def same(found, wanted):
 
 
 def test_the_suite_without_mistakes_has_none(mistakes):
-    assert len(SLOTS) == 53
+    assert len(SLOTS) == 54
     assert mistakes(written(())) == []
 
 

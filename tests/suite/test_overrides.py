@@ -122,6 +122,57 @@ def test_the_note_of_a_profile_replaces_that_of_the_suite(read):
     ]
 
 
+BASED = """
+[profile.longer]
+base = "long"
+all = { seeds = 4, schedule = { evaluations = 30 } }
+
+[profile.longest]
+base = "longer"
+experiment.a = { schedule = { steps = 90 } }
+note = "the longest"
+
+[profile.again]
+base = "longest"
+skip = ["b.c"]
+tune = { trials = 2 }
+"""
+
+
+def test_a_profile_is_laid_over_its_base(read):
+    for name, expected in {
+        "longer": {"a": (60, 30, 4), "b.c": (60, 30, 4)},
+        "longest": {"a": (90, 30, 4), "b.c": (60, 30, 4)},
+        "again": {"a": (90, 30, 4)},
+    }.items():
+        suite = read(text=TWO + BASED, profile=name)
+        found = {
+            e.name: (e.schedules[0].schedule.steps, e.schedules[0].schedule.evaluations, len(e.seeds))
+            for e in suite.experiments
+        }
+        assert found == expected
+    assert suite.info.note == "the longest"
+    assert suite.info.tuning.trials == 2
+    overridden = read("schedule.steps=5", "schedule.evaluations=1", text=TWO + BASED, profile="again")
+    assert overridden.experiments[0].schedules[0].schedule.steps == 5
+
+
+def test_the_cells_of_a_base_are_cells_of_the_profile(read):
+    more = f'{TWO}\n[profile.more]\nbase = "long"\nall = {{ seeds = 9 }}\n'
+    assert {*cells(read(text=more, profile="long"))} < {*cells(read(text=more, profile="more"))}
+
+
+@pytest.mark.parametrize("last", ["one", "two", "three"])
+def test_a_profile_cannot_be_its_own_base(read, last):
+    text = f'{TWO}\n[profile.one]\nbase = "two"\n[profile.two]\nbase = "three"\n[profile.three]\nbase = "{last}"\n'
+    back = {"one": ("one", "two", "three"), "two": ("two", "three"), "three": ("three",)}[last]
+    with pytest.raises(SuiteError) as error:
+        read(text=text)
+    assert [*error.value.mistakes] == [
+        f"suite.toml: profile.{name}.base: leads back to profile '{name}'; leave it out" for name in back
+    ]
+
+
 def test_keys_of_the_suite_itself_can_be_set(read):
     info = read("margin=0.3", "title=A title", "name=other", "baseline=w_softmax").info
     assert (info.margin, info.title, info.name, info.baseline) == (0.3, "A title", "other", "w_softmax")
@@ -211,6 +262,7 @@ WRONG = {
     "one loss": (["loss=center"], "--set loss: unknown key 'loss'; did you mean 'losses'?"),
     "a key of a timing": (["rounds=9"], "--set rounds: unknown key 'rounds'; did you mean 'timing.rounds'?"),
     "a profile": (["profile=long"], "--set profile: a profile is chosen with --profile long"),
+    "the base of a profile": (["base=long"], "--set base: a profile is chosen with --profile long"),
     "a value twice": (["schedule.lr=[0.1, 0.1]"], "--set schedule.lr: 0.1 is listed twice"),
     "a typo in one": (["stesp=10"], "--set stesp: unknown key 'stesp'; did you mean 'schedule.steps'?"),
     "unknown inner key": (["schedule.stesp=1"], "--set schedule.stesp: unknown key 'stesp'; did you mean 'steps'?"),
