@@ -272,8 +272,17 @@ def flat(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _merged(plans: Sequence[Sequence[Cell]]) -> list[Cell]:
-    """The cells of all plans once each; refused where two of them are for the same loss, point and seed."""
+    """The cells of all plans once each; refused where two of them are for the same loss, point and seed.
+
+    A timing cell is left out if another one times the same losses and more: a profile and its base may have both.
+    """
     merged = {(cell.experiment, cell.label, cell.key): cell for cells in plans for cell in cells}
+    timing: dict[Point, dict[str, set[str]]] = {}  # by point and key, the losses
+    for cell in merged.values():
+        if cell.kind == "timing":
+            timing.setdefault(cell.point, {})[cell.key] = {loss.label for loss in cell.losses}
+    less = {key for at in timing.values() for key, losses in at.items() if any(losses < more for more in at.values())}
+    merged = {name: cell for name, cell in merged.items() if cell.key not in less}
     trained = (cell for cell in merged.values() if cell.kind != "warm")  # trials have warm starts of their own
     count = Counter((cell.point, cell.label, cell.seed, cell.trial) for cell in trained)
     if twice := next((found for found, times in count.items() if times > 1), None):

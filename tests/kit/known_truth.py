@@ -52,7 +52,8 @@ def synthetic(cell, rng) -> tuple[Record, np.ndarray | None]:
     if cell.kind == "timing":
         base = rng.uniform(1, 1.1, 9)
         factor = {"softmax": 1.0, "w_softmax": 1.5, "center": 1.0, "l_softmax": 1.2}
-        rounds = {label: list(base * times * rng.uniform(0.99, 1.01, 9)) for label, times in factor.items()}
+        losses = [loss.label for loss in cell.losses]
+        rounds = {label: list(base * factor[label] * rng.uniform(0.99, 1.01, 9)) for label in losses}
         notes = {"process": processes_of(cell)}
         return Record(cell, "done", rounds=rounds, timing=notes, environment=environment), None
     seed_part = np.random.default_rng(cell.seed).normal(0, 0.5)

@@ -289,6 +289,30 @@ def test_runs_of_two_profiles_with_different_experiments_are_one_report(tmp_path
     assert analyse(runs[:1]).info.command == commands[0].partition(" --out")[0]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_profile_and_its_base_are_one_report(tmp_path, read_suite, order):
+    """What both have counts once; the timing cell of the profile with more losses is used."""
+    text = SMALL.replace("seeds = 2", "seeds = 2\ntiming = { rounds = 9 }")
+    text += """
+[profile.base]
+[profile.more]
+base = "base"
+all = { seeds = 5, losses = ["softmax", "w_softmax", "center"] }
+"""
+    runs = []
+    for name in ("base", "more")[::order]:
+        runs.append(tmp_path / name)
+        write_cells(read_suite(text, profile=name), runs[-1])
+    found = analyse(runs)
+    assert {cell.seed for cell in found.cells if cell.kind == "train"} == {*range(5)}
+    (timing,) = [cell for cell in found.cells if cell.kind == "timing"]
+    assert [loss.label for loss in timing.losses] == ["softmax", "w_softmax", "center"]
+    assert len(found.timed) == 1
+    alone = analyse([tmp_path / "more"])
+    assert found.statuses == alone.statuses
+    assert set(found.comparisons["n"]) == set(alone.comparisons["n"])
+
+
 def test_runs_of_different_profiles_are_not_averaged(run_folder, tmp_path, read_suite):
     other = read_suite(SUITE.replace("steps = 6", "steps = 7"))
     store = Store(tmp_path / "other")
