@@ -126,6 +126,22 @@ def test_untuned_suites_and_few_seeds_are_caveats_and_there_are_three_at_most(re
     assert "center (2 cells)" in found[2]
 
 
+def test_one_of_something_is_singular(read_suite):
+    def lost(cell):
+        failed = cell.loss.name == "center" and cell.seed == 0 and cell.dataset.name == "digits"
+        return truth(cell, status="failed" if failed else "done")
+
+    assert "did not finish: center (1 cell)." in caveats(analysed(read_suite(TWO), lost))
+
+    def fragile(cell):  # one seed is far off
+        off = 2.4 if cell.loss.name == "l_softmax" and cell.seed == 0 and cell.dataset.name == "digits" else 0.0
+        return truth(cell, gain={**GAIN, "l_softmax": -1.0 + off})
+
+    calm = read_suite(TWO.replace(", 'a_softmax'", ""))
+    found = [line for line in caveats(analysed(calm, fragile)) if "marked" in line]
+    assert found == ["1 verdict marked * changes with one seed more or less."]
+
+
 def test_a_run_with_one_seed_has_no_answer_yet(read_suite):
     found = analysed(read_suite(TWO.replace("seeds = 10", "seeds = 1")), truth)
     (block,) = answer(found).blocks

@@ -165,7 +165,8 @@ def _at_chance(results: Results) -> list[str]:
 def _unfinished(results: Results) -> list[str]:
     texts = []
     if failed := {loss: count for loss, count in results.answer.failures.items() if count}:
-        texts.append("did not finish: " + _listed([f"{loss} ({count} cells)" for loss, count in failed.items()]))
+        cells = [f"{loss} ({words.counted(count, 'cell')})" for loss, count in failed.items()]
+        texts.append(f"did not finish: {_listed(cells)}")
     if results.info.missing:
         texts.append(f"not run: {_listed(list(results.info.missing))}")
     return [f"{'; '.join(texts)}."] if texts else []
@@ -185,7 +186,8 @@ def _untuned(results: Results) -> list[str]:
 def _fragile(results: Results) -> list[str]:
     rows = [row for column in results.answer.columns for row in column.rows.values()]
     count = sum(ONE_SEED in row["flags"] for row in rows)
-    return [f"{count} verdicts marked * change with one seed more or less."] if count else []
+    change = "changes" if count == 1 else "change"
+    return [f"{words.counted(count, 'verdict')} marked * {change} with one seed more or less."] if count else []
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
