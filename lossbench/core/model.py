@@ -268,7 +268,7 @@ class SuiteInfo:
             missing=united("missing"),
             examples=united("examples"),
             looks=united("looks"),
-            profile=" and ".join(dict.fromkeys(info.profile for info in infos if info.profile)) or None,
+            profile=" + ".join(dict.fromkeys(info.profile for info in infos if info.profile)) or None,
             command="\n".join(commands),
             tuning=next((info.tuning for info in infos if info.tuning), None),
             metrics=tuple({metric.name: metric for info in infos for metric in info.metrics}.values()),

@@ -283,7 +283,7 @@ def test_runs_of_two_profiles_with_different_experiments_are_one_report(tmp_path
     assert set(verdicts.groups) == {"digits", "more"}
     assert not found.claims["verdict"].eq("not testable").any()
     assert set(found.published["experiment"]) == {"digits", "more"}
-    assert found.info.profile == "one and other"
+    assert found.info.profile == "one + other"
     commands = found.info.command.splitlines()
     assert [command.partition("--profile ")[2] for command in commands] == [f"{run.name} --out {run}" for run in runs]
     assert analyse(runs[:1]).info.command == commands[0].partition(" --out")[0]
