@@ -261,9 +261,11 @@ class SuiteInfo:
             return {key: value for info in reversed(infos) for key, value in getattr(info, name).items()}
 
         home = {name: info for info in reversed(infos) for name in info.published}
+        claims = [claim for info in infos for claim in info.claims if home.get(claim.experiment, first) is info]
+        stated = list(dict.fromkeys(claim.statement or claim.text for info in infos for claim in info.claims))
         return replace(
             first,
-            claims=tuple(c for info in infos for c in info.claims if home.get(c.experiment, first) is info),
+            claims=tuple(sorted(claims, key=lambda claim: stated.index(claim.statement or claim.text))),
             published=united("published"),
             missing=united("missing"),
             examples=united("examples"),

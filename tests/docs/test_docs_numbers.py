@@ -81,6 +81,10 @@ def test_what_the_readme_says_of_the_paper_is_what_its_report_says():
     for experiment, name in {**CLASSIFIED, "lfw_alone": "LFW", "omniglot": "Omniglot"}.items():
         worse = -_reported("paper", experiment)[1]["w_softmax[alpha=1.0]"]["delta"]
         assert re.search(rf"\b{worse:.1f} (points )?on\s{name}\b", text), (name, worse)
+    gains = _reported("paper", "omniglot")[1]
+    ahead = [gains[label] for label in ("l_softmax[m=2]", "a_softmax", "center")]
+    assert "{:.1f}, {:.1f} and {:.1f} points ahead".format(*(row["delta"] for row in ahead)) in " ".join(text.split())
+    assert {(row["verdict"], row["flags"]) for row in ahead} == {("better", "")}
     angles = {label: row["angle_test"] for label, row in _reported("paper", "mnist")[0].items()}
     assert f"{angles['softmax']:.0f}° with softmax" in text
     turned = [angles[f"w_softmax[alpha={alpha}]"] for alpha in (0.5, 1.0, 1.5)]

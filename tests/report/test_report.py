@@ -271,7 +271,8 @@ def test_runs_of_two_profiles_with_different_experiments_are_one_report(tmp_path
     start = SUITE.index("[[experiment]]")
     second = SUITE[start : SUITE.index("[[claim]]")].replace('"digits"', '"more"', 1)
     claims = SUITE[SUITE.index("[[claim]]") :]
-    both = SUITE[:start] + second + SUITE[start:] + claims.replace('"digits"', '"more"')
+    others = claims.replace('"digits"', '"more"').replace('text = "', 'text = "more: ')
+    both = SUITE[: SUITE.index("[[claim]]")] + second + others + claims
     profiles = '[profile.one]\nskip = ["more"]\n[profile.other]\nskip = ["digits"]\n'
     runs = []
     for name in ("one", "other"):
@@ -282,6 +283,8 @@ def test_runs_of_two_profiles_with_different_experiments_are_one_report(tmp_path
     verdicts = found.claims.groupby("experiment")["verdict"]
     assert set(verdicts.groups) == {"digits", "more"}
     assert not found.claims["verdict"].eq("not testable").any()
+    written = re.findall(r'^text = "(.*)"$', both, flags=re.MULTILINE)
+    assert list(found.claims["statement"].unique()) == written
     assert set(found.published["experiment"]) == {"digits", "more"}
     assert found.info.profile == "one + other"
     commands = found.info.command.splitlines()
