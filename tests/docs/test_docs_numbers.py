@@ -134,7 +134,8 @@ def test_the_training_losses_quoted_are_those_of_the_papers_records():
             if cell["kind"] == "train" and cell["experiment"] in names
         }
         for member in archive:
-            if member.name.endswith("record.json") and (key := member.name.split("/")[2]) in planned:
+            run, _, key, name = (*member.name.split("/"), "", "", "")[:4]
+            if (run, name) == ("paper", "record.json") and key in planned:
                 record = json.load(archive.extractfile(member))
                 last.setdefault((planned[key], record["label"]), []).append(record["curve"][-1]["loss"])
     means = {place: sum(losses) / len(losses) for place, losses in last.items()}
