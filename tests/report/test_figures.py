@@ -57,6 +57,17 @@ def test_a_statement_has_a_mark_for_every_case_of_it():
     assert not shown
 
 
+def test_no_line_of_a_statement_ends_within_an_equation():
+    said = "A loss is better than all the others, also with m = 4"  # a plain wrap would end after `m =`
+    losses = [(said, loss) for loss in LONG[1:3]]
+    claims = [
+        Claim(text=loss, statement=text, experiment="losses", better=loss, than="softmax") for text, loss in losses
+    ]
+    ax = panel(figures.statements(results_of(made("losses", "digits", LONG, seeds=10), claims=claims)))
+    (label,) = (text.get_text() for text in ax.get_yticklabels())
+    assert label.splitlines()[-1] == "m\u00a0=\u00a04"
+
+
 def test_every_outcome_of_a_claim_and_every_verdict_has_its_own_mark():
     assert set(OUTCOME_MARKS) == set(OUTCOMES)
     assert set(marks.MARKS) == {"better", "worse", "equivalent", "undecided", "not testable"}

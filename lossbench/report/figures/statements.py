@@ -38,7 +38,8 @@ def statements(results: Results) -> Drawing | None:
     total = sum(counts.values(), Counter[str]())
     said = [f"{total[word]} {word}" for word in OUTCOMES if total[word]]
     title = f"Of {total.total()} cases, {', '.join(said)}"
-    names = [textwrap.fill(plain.line(name), LETTERS) for name in counts]
+    tied = (plain.line(name).replace(" = ", "\u00a0=\u00a0") for name in counts)  # no line ends within `m = 4`
+    names = [textwrap.fill(name, LETTERS) for name in tied]
     heights = [0.1 + LINE_HEIGHT * (1 + name.count("\n")) for name in names]
     middles = [sum(heights[:place]) + height / 2 for place, height in enumerate(heights)]
 

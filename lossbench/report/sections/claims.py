@@ -73,7 +73,7 @@ def _statements(results: Results) -> list[Table]:
     shown = [word for word in OUTCOMES if word != NOT_RUN or some[word]]
     rows = [{"statement": said, **{word: str(count[word]) for word in shown}} for said, count in counts.items()]
     caption = "Number of cases by verdict. A case is one experiment, loss or value of an option."
-    caption += " not run: this profile of the suite does not have its cells." if some[NOT_RUN] else ""
+    caption += " not run: its cells are not in this run of the suite." if some[NOT_RUN] else ""
     return [Table.of(rows, left=["statement"], caption=caption)]
 
 
