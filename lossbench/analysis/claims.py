@@ -109,7 +109,7 @@ def cells_behind(data: RunData, claim: Claim) -> list[tuple[Point, str | None]]:
 
 def _row(data: RunData, verdicts: Verdicts, claim: Claim, series: Series | None) -> Row:
     said = {name: getattr(claim, name) for name in ("text", "experiment", "metric", "note")}
-    said |= {"statement": claim.statement or claim.text}
+    said |= {"statement": claim.said}
     if unknown := _unknown(data, claim):  # of a plan by an older version
         why = f"this lossbench has no metric '{min(unknown)}'"
         return {**nothing(0, "", NOT_TESTABLE, why), **said, "states": claim.text, "family": claim.family}

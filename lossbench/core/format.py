@@ -305,6 +305,11 @@ class Claim(ClaimKeys):
     follows_axis: bool = False  # a trend along an axis of the grid, not along an option of the loss
 
     @property
+    def said(self) -> str:
+        """The statement that it is a case of, or that it is."""
+        return self.statement or self.text
+
+    @property
     def along(self) -> str | None:
         """The option or axis of a trend claim; None for other claims."""
         return self.increases_with or self.decreases_with or self.unchanged_with

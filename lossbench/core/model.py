@@ -262,10 +262,10 @@ class SuiteInfo:
 
         home = {name: info for info in reversed(infos) for name in info.published}
         claims = [claim for info in infos for claim in info.claims if home.get(claim.experiment, first) is info]
-        stated = list(dict.fromkeys(claim.statement or claim.text for info in infos for claim in info.claims))
+        stated = list(dict.fromkeys(claim.said for info in infos for claim in info.claims))
         return replace(
             first,
-            claims=tuple(sorted(claims, key=lambda claim: stated.index(claim.statement or claim.text))),
+            claims=tuple(sorted(claims, key=lambda claim: stated.index(claim.said))),
             published=united("published"),
             missing=united("missing"),
             examples=united("examples"),

@@ -25,6 +25,11 @@ def line(written: str) -> str:
     return written if written.isprintable() else _BREAK.sub(" ", text(written)).strip()
 
 
+def counted(count: int, what: str) -> str:
+    """`1 cell`, `3 cells`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def cell(written: str) -> str:
     """A text cell of a CSV file, in one line; text that a spreadsheet would run as a formula gets a quote before it."""
     shown = line(written)

@@ -56,11 +56,6 @@ def span(counts: Sequence[int]) -> str:
     return "–".join(f"{count:,}" for count in sorted({min(counts), max(counts)})) if counts else DASH
 
 
-def counted(count: int, what: str) -> str:
-    """`1 cell`, `3 cells`."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def axis(point: Point, name: str) -> str:
     """The value of an axis in a table; a point need not have every axis."""
     if name not in point:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lossbench.core import plain
 from lossbench.core.current import stale
 from lossbench.core.metric import Metric, suffices
 from lossbench.core.model import Cell
@@ -26,10 +27,11 @@ class Outdated:
         said = []
         for name, count in self.changed.items():
             was = "is measured again" if count == 1 else "are measured again"
-            said.append(f"{_cells(count)} {was}, without training: '{name}' is new or was changed")
+            said.append(f"{plain.counted(count, 'cell')} {was}, without training: '{name}' is new or was changed")
         for (name, needs), count in self.reasons.items():
             its, it = ("its", "it") if count == 1 else ("their", "they")
-            said.append(f"{_cells(count)} did not keep {its} {needs}, which '{name}' needs: {it} will be trained again")
+            cells = plain.counted(count, "cell")
+            said.append(f"{cells} did not keep {its} {needs}, which '{name}' needs: {it} will be trained again")
         return said
 
 
@@ -54,7 +56,3 @@ def outdated(cells: Iterable[Cell], records: Mapping[str, Mapping[str, Any]], me
             found.measure.append(cell)
             found.changed[wanting[0].label] += 1
     return found
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell" if count == 1 else f"{count} cells"

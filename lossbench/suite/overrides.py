@@ -24,7 +24,9 @@ SetLike = Mapping[str, Any] | Sequence[str]  # {"schedule.steps": 100}, or ["sch
 TABLES: dict[str, type[Text]] = {"schedule": Schedule, "timing": Timing, "warm_start": WarmStart, "tune": Tune}
 # The keys that every suite has, for hints and completion; a profile, and so its base, is chosen with --profile.
 KEYS = (
-    *dict.fromkeys([*ExperimentText.model_fields, *SuiteFile.model_fields, *(Profile.model_fields.keys() - {"base"})]),
+    *dict.fromkeys(
+        key for model in (ExperimentText, SuiteFile, Profile) for key in model.model_fields if key != "base"
+    ),
     *(f"{table}.{key}" for table, model in TABLES.items() for key in model.model_fields),
 )
 INSTEAD = {"steps": "epochs", "epochs": "steps"}  # a key that another one replaces when a table is laid over

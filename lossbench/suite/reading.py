@@ -227,7 +227,9 @@ class _Reader:
         names = self.file.auto or []
         known = [*self.file.profile, *(part[1] for part in self.wrong if part[0] == "profile" and part[1:])]
         named: list[tuple[list[Any], str]] = [(["auto", index], name) for index, name in enumerate(names)]
-        named += [(["profile", name, "base"], each.base) for name, each in self.file.profile.items() if each.base]
+        named += [
+            (["profile", name, "base"], each.base) for name, each in self.file.profile.items() if each.base is not None
+        ]
         for place, name in named if ("profile",) not in self.wrong else ():
             with self.names.mistakes.noting():
                 if name not in known:

@@ -173,6 +173,11 @@ def test_a_profile_cannot_be_its_own_base(read, last):
     ]
 
 
+def test_an_empty_base_is_no_profile(read):
+    with pytest.raises(SuiteError, match=r"profile\.one\.base: no such profile ''"):
+        read(text=f'{TWO}\n[profile.one]\nbase = ""\n')
+
+
 def test_keys_of_the_suite_itself_can_be_set(read):
     info = read("margin=0.3", "title=A title", "name=other", "baseline=w_softmax").info
     assert (info.margin, info.title, info.name, info.baseline) == (0.3, "A title", "other", "w_softmax")

@@ -9,6 +9,7 @@ from lossbench import stats
 from lossbench.analysis.answer import Answer, Column, Standing, Task
 from lossbench.analysis.results import Results
 from lossbench.analysis.verdicts import AT_CHANCE, NOT_TESTABLE, ONE_SEED
+from lossbench.core import plain
 from lossbench.report import words
 from lossbench.report.blocks import Anchor, Block, Prose, Section, Table
 
@@ -165,7 +166,7 @@ def _at_chance(results: Results) -> list[str]:
 def _unfinished(results: Results) -> list[str]:
     texts = []
     if failed := {loss: count for loss, count in results.answer.failures.items() if count}:
-        cells = [f"{loss} ({words.counted(count, 'cell')})" for loss, count in failed.items()]
+        cells = [f"{loss} ({plain.counted(count, 'cell')})" for loss, count in failed.items()]
         texts.append(f"did not finish: {_listed(cells)}")
     if results.info.missing:
         texts.append(f"not run: {_listed(list(results.info.missing))}")
@@ -187,7 +188,7 @@ def _fragile(results: Results) -> list[str]:
     rows = [row for column in results.answer.columns for row in column.rows.values()]
     count = sum(ONE_SEED in row["flags"] for row in rows)
     change = "changes" if count == 1 else "change"
-    return [f"{words.counted(count, 'verdict')} marked * {change} with one seed more or less."] if count else []
+    return [f"{plain.counted(count, 'verdict')} marked * {change} with one seed more or less."] if count else []
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------

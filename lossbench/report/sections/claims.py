@@ -23,7 +23,7 @@ def claims(results: Results) -> Section:
     blocks: list[Block] = [*counted, *([_table(results, cases)] if cases else [])]
     if counted:
         blocks.append(Prose("Every case is in the appendix, under Cases of the claims."))
-    noted = dict.fromkeys((claim.statement or claim.text, claim.note) for claim in results.info.claims if claim.note)
+    noted = dict.fromkeys((claim.said, claim.note) for claim in results.info.claims if claim.note)
     blocks += [Prose(f"“{statement}”: {note}") for statement, note in noted]
     return Section("claims", "Claims", tuple(blocks))
 
