@@ -22,7 +22,7 @@ TRAINING = (
     *("core/streams", "data/subsets", "data/pairs", "plugins/class_weights"),
     *("engines/eager", "engines/worker"),
     *(f"training/{name}" for name in ("batches", "cell", "checkpoints", "evaluation", "loop", "measure", "recipe")),
-    *(f"training/{name}" for name in ("compiled", "state", "timing")),
+    *(f"training/{name}" for name in ("compiled", "prelu", "state", "timing")),
     *("tasks/classification", "tasks/retrieval", "tasks/verification"),
     *sorted(f"metrics/{path.stem}" for path in (PACKAGE / "metrics").glob("*.py")),
 )

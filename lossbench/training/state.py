@@ -18,6 +18,7 @@ from lossbench.core.model import Cell, Spec
 from lossbench.core.streams import derive
 from lossbench.plugins import class_weights
 from lossbench.plugins.registry import CLASS_WEIGHTS, Registry
+from lossbench.training.prelu import quicken
 from lossbench.training.recipe import Counters, optimizer_of, start_momentum
 
 Stored = tuple[str, bool]  # a tensor's name in the state, and whether the class weights are its transpose
@@ -220,6 +221,8 @@ def build(cell: Cell, loss_spec: Spec, registry: Registry, in_shape: tuple[int, 
     backbone, loss = backbone.to(cell.device), loss.to(cell.device)
     if cell.channels_last:
         backbone = backbone.to(memory_format=torch.channels_last)
+    if cell.device == "cpu" and not cell.compile and not cell.autocast:
+        quicken(backbone)
     return TrainState(
         backbone,
         loss,
