@@ -22,7 +22,7 @@ from lossbench.engines.protocol import Engine, Limits, Resources, RunContext
 from lossbench.engines.scheduler import Event
 from lossbench.engines.servers import Servers
 from lossbench.plan import job
-from lossbench.plan.cells import training_steps
+from lossbench.plan.cells import needed, training_steps
 from lossbench.plan.job import Job
 from lossbench.plan.selection import Selection
 from lossbench.plugins.create import create_backbone, create_loss
@@ -265,9 +265,8 @@ class _Session:
         if job.cells == trained.cells:
             return job
         self._remeasure(job)
-        known = {cell.key for cell in trained.chosen}
-        new = (cell for cell in job.chosen if cell.key not in known)
-        more = [cell for cell in new if self.force or cell.key not in self.records or cell.key in self.again]
+        known = {cell.key for cell in trained.chosen} if self.force else set()
+        more = self._missing([cell for cell in job.chosen if cell.key not in known])
         if more and not (self.fail_fast and self._unfinished(trained.chosen)):
             self._execute(job, more)
         else:
@@ -316,18 +315,24 @@ class _Session:
         self.records, _ = self.store.scan()
 
     def _to_do(self, cells: list[Cell]) -> list[Cell]:
+        if not self.retry_failed or self.force:
+            return self._missing(cells)
+        lost = {cell.key for cell in cells if cell.kind == "warm" and cell.key not in self.records}
+        return needed(cells, lost | {cell.key for cell in cells if self._status(cell) in RETRIED})
+
+    def _missing(self, cells: list[Cell]) -> list[Cell]:
         if self.force:
             return cells
-        if self.retry_failed:
-            return [cell for cell in cells if self._status(cell) in RETRIED]
-        return [cell for cell in cells if cell.key not in self.records or cell.key in self.again]
+        return needed(cells, {cell.key for cell in cells if cell.key not in self.records or cell.key in self.again})
 
     def _status(self, cell: Cell) -> str:
         record = self.records.get(cell.key)
         return "missing" if record is None else "not measured" if stale(cell, record) else record["status"]
 
     def _unfinished(self, cells: list[Cell]) -> list[tuple[Cell, str]]:
-        return [(cell, status) for cell in cells if not finished(cell, status := self._status(cell))]
+        statuses = {cell.key: self._status(cell) for cell in cells}
+        left = needed(cells, {cell.key for cell in cells if not finished(cell, statuses[cell.key])})
+        return [(cell, statuses[cell.key]) for cell in left]
 
 
 def _sound_records(store: Store, say: Callable[[str], None]) -> dict[str, Any]:
@@ -335,7 +340,7 @@ def _sound_records(store: Store, say: Callable[[str], None]) -> dict[str, Any]:
     records, damaged = store.scan()
     for name, why in damaged.items():
         with store.claim(name) as ours:  # another run may be writing it right now
-            if ours and store.read(name) is None:
+            if ours and store.read(name) is None and not store.lacks_checkpoint(name):
                 say(f"{store.cells / name}: {why}; set aside as {store.set_aside(name)}")
     return records
 
@@ -423,8 +428,8 @@ def _opened(engine: Engine, job: Job, todo: list[Cell], context: RunContext) -> 
     """An engine that is ready for these cells; SuiteError if one of their plugins is invalid."""
     with engine.open(todo, context):
         info = job.suite.info
-        needed = of_angles(info.claims, [spec for cell in todo for spec in cell.losses], info.metrics)
-        if problems := context.servers.preflight(todo, context.data, needed, context.limits.timeout or 0):
+        measured = of_angles(info.claims, [spec for cell in todo for spec in cell.losses], info.metrics)
+        if problems := context.servers.preflight(todo, context.data, measured, context.limits.timeout or 0):
             raise SuiteError(problems[0] + (f" (and {len(problems) - 1} more)" if problems[1:] else ""))
         yield
 

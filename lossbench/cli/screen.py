@@ -108,7 +108,7 @@ STYLES = {
 def show_plan(job: Job, out: str | None) -> list[Cell]:
     """Print the grid of every experiment, what is done and what warm starts save; return the remaining cells."""
     from lossbench.core.model import SCORED
-    from lossbench.plan.cells import training_steps
+    from lossbench.plan.cells import needed, training_steps
     from lossbench.store.records import Store
     from lossbench.store.stale import outdated
 
@@ -118,6 +118,10 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
     store = Store(out or Path("runs") / info.name)
     records, _ = store.scan()
     job = job.tuned(records)
+    found = outdated(job.chosen, records, info.metrics)
+    again = {cell.key for cell in found.train}
+    todo = needed(job.chosen, {cell.key for cell in job.chosen if cell.key not in records} | again)
+    left = {cell.key for cell in todo}
     chosen = {cell.key for cell in job.chosen}
     planned = {cell.kind for cell in job.chosen}
     titles = {"train": "cells", "warm": "warm starts", "timing": "timing", "trial": "trials"}
@@ -131,12 +135,9 @@ def show_plan(job: Job, out: str | None) -> list[Cell]:
         trained = [cell for cell in mine if cell.kind == "train"]
         counts = [len({cell.loss.label for cell in trained}), len({cell.seed for cell in trained})]
         counts += [sum(cell.kind == kind for cell in mine) for kind in kinds]
-        counts += [sum(cell.key in records for cell in mine)]
+        counts += [sum(cell.key not in left for cell in mine)]
         rows.append([experiment, _grid(mine), *map(str, counts)])
     console().print(table_of(columns, rows, left=columns[:2], title=info.title, tight=True))
-    found = outdated(job.chosen, records, info.metrics)
-    again = {cell.key for cell in found.train}
-    todo = [cell for cell in job.chosen if cell.key not in records or cell.key in again]
     for sentence in found.sentences():
         echo(sentence)
     echo(f"{len(todo)} of {len(job.chosen)} cells to train, {training_steps(todo):,} steps, in {store.root}")
@@ -296,7 +297,7 @@ def show_status(store: Store) -> int:
     from lossbench.store.stale import outdated
 
     info, cells = store.plan()
-    records, damaged = store.scan()
+    records, damaged = store.scan(checkpoints=False)
     states = {cell.key: records[cell.key]["status"] if cell.key in records else "missing" for cell in cells}
     columns = ["done", *sorted(set(states.values()) - {"done"})]
     rows = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lossbench.core.model import Cell, DataAt, Experiment, Setting, Spec, Suite
@@ -36,6 +36,13 @@ def unique(cells: Iterable[Cell]) -> list[Cell]:
                 keep=tuple(dict.fromkeys((*first.keep, *cell.keep))),
             )
     return list(seen.values())
+
+
+def needed(cells: Iterable[Cell], missing: Collection[str]) -> list[Cell]:
+    """The cells whose keys are `missing`; of the warm starts only those that another one of these cells refines."""
+    found = [cell for cell in cells if cell.key in missing]
+    refined = {cell.warm_cell().key for cell in found if cell.warm}
+    return [cell for cell in found if cell.kind != "warm" or cell.key in refined]
 
 
 def training_steps(cells: Iterable[Cell]) -> int:

@@ -212,6 +212,10 @@ class Store:
             (self._cells / name).rename(target)
         return self.root / target.relative_to(self._place)
 
+    def lacks_checkpoint(self, key: str) -> bool:
+        """Whether it is a sound record of a warm start whose checkpoint was deleted, so that no cell can refine it."""
+        return not (self._cells / key / CHECKPOINT).exists() and self.read(key, checkpoints=False) is not None
+
     def checkpoint(self, key: str) -> bytes:
         """The checkpoint of a finished warm start; StoreError if its checksum is not that in the record."""
         path = self.cells / key / CHECKPOINT

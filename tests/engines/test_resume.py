@@ -231,3 +231,38 @@ def test_a_cell_in_low_precision_is_another_cell(read_suite, registry):
     record = train.run(low, registry, data_folder()).record
     assert record.status == "done"
     assert record.digest != train.run(replace(plain, key=plain.key), registry, data_folder()).record.digest
+
+
+def test_a_warm_start_whose_checkpoint_was_deleted_is_trained_again_only_for_a_cell_that_needs_it(tmp_path):
+    warm = SMALL + "warm_start = { steps = 4 }\n"
+    suite = write_suite(tmp_path, warm)
+    api.run(suite, out=tmp_path / "run", reports=None)
+    before = results(tmp_path / "run")
+    checkpoints = list(tmp_path.glob("run/cells/*/checkpoint.pt"))
+    assert len(checkpoints) == 2
+    for path in checkpoints:
+        path.unlink()
+    trained, said = [], []
+
+    def again(text: str) -> api.RunResult:
+        trained.clear()
+        on_event = partial(_note, trained)
+        return api.run(
+            write_suite(tmp_path, text), out=tmp_path / "run", reports=None, on_event=on_event, notify=said.append
+        )
+
+    assert not again(warm).unfinished and not trained and not said
+    plans = CliRunner().invoke(cli, ["plan", str(suite), "--out", str(tmp_path / "run"), "--no-forecast"])
+    assert "0 of 6 cells to train, 0 steps" in plans.stdout
+    state = CliRunner().invoke(cli, ["status", str(tmp_path / "run")])
+    assert state.exit_code == 0 and "damaged" not in state.output
+    assert not again(
+        warm.replace('"w_softmax"]', '"w_softmax", "hinge"]').replace("seeds = 2", "seeds = [1]")
+    ).unfinished
+    assert sorted((cell.kind, cell.seed) for cell in trained) == [("train", 1), ("warm", 1)] and not said
+    assert {key: found for key, found in results(tmp_path / "run").items() if key in before} == before
+
+
+def _note(trained, event) -> None:
+    if event.kind == "started":
+        trained.append(event.cell)
