@@ -104,7 +104,7 @@ def unpaired(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
                 "per-seed results of the losses and the baseline are not positively correlated (median "
                 f"r = {middle:.2f}), so pairing does not tighten the intervals."
             )
-            yield Caution("unpaired comparison", str(experiment), text)
+            yield Caution("uncorrelated seeds", str(experiment), text)
 
 
 def unequal_seeds(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
@@ -255,12 +255,13 @@ def tuned_baseline(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
 
 def multiplicity(_: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     """With many comparisons some verdicts are wrong by chance; intervals are simultaneous within one family."""
-    families = comparisons.groupby("family", sort=False).size()
+    families = comparisons["family"].nunique()
     if len(comparisons) > 1:
+        largest = round(stats.LEVEL / comparisons["level"].min())  # of comparisons and trends
         text = (
-            f"{len(comparisons)} comparisons in {len(families)} families, the largest of {families.max()}: intervals "
-            f"cover jointly with a probability of {1 - stats.LEVEL:g} within a family, not across families. Metrics "
-            "that no claim names are exploratory."
+            f"{len(comparisons)} comparisons in {families} families, the largest with {largest} comparisons and "
+            f"trends: intervals cover jointly with a probability of {1 - stats.LEVEL:g} within a family, not across "
+            "families. Metrics that no claim names are exploratory."
         )
         yield Caution("multiplicity", "all", text)
 

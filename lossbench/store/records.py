@@ -86,18 +86,17 @@ class Store:
         """The numbers of seeds that each experiment had in earlier plans of this folder, if they differ.
 
         Seeds added after looking at the results make chance findings likelier; the report warns about it. Seeds may
-        also be added with --set, so an experiment that keeps some of its cells is the same experiment.
+        also be added with --set or by another profile, so an experiment that keeps some of its cells is the same one.
         """
         try:
             before, old = self.plan()
         except StoreError:
             self._keep_plan()
             return {}
-        if before.profile != info.profile:  # other experiments of the same names
-            return {}
         found = {}
         known = {cell.key for cell in old}
-        same = {cell.experiment for cell in cells if before.overrides == info.overrides or cell.key in known}
+        alike = (before.profile, before.overrides) == (info.profile, info.overrides)
+        same = {cell.experiment for cell in cells if alike or cell.key in known}
         for name, seeds in _seeds([cell for cell in cells if cell.experiment in same]).items():
             looks = [*before.looks.get(name, []), _seeds(old).get(name, seeds)]
             if kept := [count for place, count in enumerate(looks) if count != [*looks, seeds][place + 1]]:

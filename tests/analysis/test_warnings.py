@@ -135,7 +135,7 @@ def test_pairing_that_gains_nothing(tmp_path, read_suite):
         sign = -1 if cell.loss.name == "w_softmax" else 1
         return Truth(90 + sign * common(cell.seed))
 
-    assert "median r = -1.00" in fired(tmp_path, read_suite(EIGHT), opposed)["unpaired comparison"]
+    assert "median r = -1.00" in fired(tmp_path, read_suite(EIGHT), opposed)["uncorrelated seeds"]
 
 
 def test_a_difference_of_few_test_examples_is_undecided_however_sure_the_seeds_are(tmp_path, read_suite):
@@ -202,6 +202,15 @@ def test_seeds_added_after_a_look_are_a_second_look(tmp_path, read_suite):
     results = analyse([tmp_path])
     text = next(warning.text for warning in results.warnings if warning.guard == "optional stopping")
     assert "planned with 5 seeds before and 8 now: this is analysis number 2" in text
+
+
+def test_seeds_added_by_another_profile_are_a_second_look_if_it_keeps_cells(tmp_path, read_suite):
+    profiles = "\n[profile.more]\nall = { seeds = 8 }\n[profile.other]\nall = { seeds = 8, widths = [9] }\n"
+    text = SMALL.replace("seeds = 2", "seeds = 5") + profiles
+    for profile, looks in (("more", {"digits": [5]}), ("other", {})):
+        for suite in (read_suite(text), read_suite(text, profile=profile)):
+            Store(tmp_path / profile).prepare(suite, plan(suite))
+        assert Store(tmp_path / profile).plan()[0].looks == looks
 
 
 def test_the_same_plan_again_is_no_second_look(tmp_path, read_suite):

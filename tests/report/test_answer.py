@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 from conftest import SMALL
 from kit.synthetic import Truth, analysed, common, noise
 
 from lossbench.report.blocks import Prose, Table
-from lossbench.report.sections.answer import answer, caveats, sentences
+from lossbench.report.sections.answer import _untuned, _where, answer, caveats, sentences
 
 LOSSES = ["softmax", "w_softmax", "center", "l_softmax", "a_softmax"]
 GAIN = {"softmax": 0.0, "w_softmax": 3.0, "center": 0.0, "l_softmax": -2.0, "a_softmax": 0.0}
@@ -44,10 +47,10 @@ def test_there_is_one_column_per_dataset_under_its_short_name(results):
 
 def test_the_sentence_names_better_equivalent_and_worse_losses_with_their_size(results):
     text = said(results)
-    assert text.startswith("Classification on digits and glyphs (10 seeds, default settings): w_softmax (on all, +")
+    assert text.startswith("Classification on digits and glyphs (10 seeds, default settings): w_softmax (on both, +")
     assert "is better than softmax" in text
-    assert "center (on all) is equivalent (within ±0.5 points)" in text
-    assert "l_softmax (on all, −2" in text and "is worse" in text
+    assert "center (on both, one seed decides) is equivalent (within ±0.5 points)" in text
+    assert "l_softmax (on both, −2" in text and "is worse" in text
     assert "2 of 8 comparisons are undecided" in text
 
 
@@ -97,8 +100,8 @@ def test_a_loss_at_chance_is_not_tested_and_named(read_suite):
         return truth(cell, gain={**GAIN, "l_softmax": -79.0})
 
     found = analysed(read_suite(TWO), collapsed)
-    assert "l_softmax (on all) is at chance and not tested" in said(found)
-    assert any("at chance, hence not tested: l_softmax (2 points)" in line for line in caveats(found))
+    assert "l_softmax (on both) is at chance and not tested" in said(found)
+    assert any("at chance, hence not tested: l_softmax (digits and glyphs)" in line for line in caveats(found))
     (table,) = (block for block in answer(found).blocks if isinstance(block, Table))
     assert next(row for row in table.rows if row[0] == "l_softmax")[1:3] == ("× at chance", "× at chance")
 
@@ -139,7 +142,33 @@ def test_one_of_something_is_singular(read_suite):
 
     calm = read_suite(TWO.replace(", 'a_softmax'", ""))
     found = [line for line in caveats(analysed(calm, fragile)) if "marked" in line]
-    assert found == ["1 verdict marked * changes with one seed more or less."]
+    assert found == ["1 verdict marked * depends on a single seed."]
+
+
+def test_where_a_verdict_holds_is_counted_among_the_datasets_that_test_the_loss(results):
+    first, second = results.answer.columns
+    without = replace(second, dataset="letters", rows={})
+    task = results.answer.tasks[0]
+    for columns, met, expected in (
+        ([first, second], [first], "on digits"),
+        ([first, second], [first, second], "on both"),
+        ([first, second, without], [first, second], "on both tested"),
+        ([first, second, first], [first, second, first], "on all 3"),
+        ([first, second, first], [first, second], "on 2 of 3"),
+    ):
+        assert _where(replace(task, columns=columns), "w_softmax", met) == expected
+
+
+def test_datasets_that_were_not_tuned_beside_others_that_were_are_a_caveat(results):
+    first, second = results.answer.columns
+
+    def told(*columns):
+        return _untuned(SimpleNamespace(answer=replace(results.answer, columns=columns)))
+
+    tuned = replace(first, tuned=True)
+    expected = "only digits was tuned: elsewhere the order may change with other options or learning rates."
+    assert told(tuned, first, second) == [expected]
+    assert told(tuned, first) == []
 
 
 def test_a_run_with_one_seed_has_no_answer_yet(read_suite):

@@ -87,7 +87,7 @@ def difference_forest(results: Results) -> Drawing | None:
     better = "right" if headline.higher_is_better else "left"
     unit = f", {headline.unit}" if headline.unit else ""
     axis = f"{headline.title} minus {short(baseline, 20)}{unit}" + (f" ({better} is better)" if abreast == 1 else "")
-    caption = "Differences with 95 % simultaneous intervals over new seeds and new test examples."
+    caption = "Differences with 95 % simultaneous intervals, which cover the variation of seeds and of test examples."
     if len(shown) < len(columns):
         caption += f" {len(shown)} of {len(columns)} panels are drawn; the table has all."
     title, scale = finding(columns, baseline), Scale(0.0, band, write)

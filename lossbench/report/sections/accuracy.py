@@ -79,11 +79,13 @@ def tuning(results: Results) -> Section:
     headline = results.headline
     digits = words.digits_of(headline.unit)
     seeds = f"{budget.seeds} seeds each, the first of the experiment" if budget.seeds > 1 else "one seed each"
+    tasks = {cell.task for cell in results.cells if cell.kind == "trial"}
+    held_out = "images" if tasks <= {"classification"} else "images (in verification and retrieval, of the classes)"
     spent = (
-        f"Every loss gets {budget.trials} trials per point ({seeds}): first its default, then random points of its "
-        f"ranges. {100 * budget.validation:g} % of the training images are held out, and the trial with the best mean "
-        f"{headline.title} on them is chosen; no trial uses the test set. The chosen setting is then trained on all "
-        "training images."
+        f"Every loss gets {budget.trials} trials per point ({seeds}): first its default, then quasi-random points "
+        f"of its ranges. {100 * budget.validation:g} % of the training {held_out} are held out, and the trial with the "
+        f"best mean {headline.title} on them is chosen; no trial uses the test set. The chosen setting is then "
+        "trained on all training images."
     )
     varied = {loss: [f"{name} {axis}" for name, axis in axes.items()] for loss, axes in budget.ranges.items()}
     listed = "; ".join(f"{loss}: {', '.join(axes) or 'no options'}" for loss, axes in varied.items())
@@ -97,7 +99,7 @@ def tuning(results: Results) -> Section:
 
     def write(row: Row) -> dict[str, str]:
         ended = [f"{row['trials']} of {budget.trials}" if row["trials"] < budget.trials else f"{row['trials']}"]
-        ended += [f"{row[key]} {word}" for key, word in (("failed", "failed"), ("left", "not run")) if row[key]]
+        ended += [f"{row[key]} {word}" for key, word in (("failed", "did not finish"), ("left", "not run")) if row[key]]
         decided = words.finite(row["trial"])
         parts = [row["chosen"], f"lr={row['lr']:g}" if decided and "lr" in budget.schedule else ""]
         setting = ", ".join(part for part in parts if part) + (" (default)" if row["trial"] == 1 else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from lossbench import stats
@@ -66,13 +65,10 @@ def _sentence(results: Results, task: Task) -> Prose:
 
 
 def _best(results: Results, task: Task) -> str:
-    """The losses that are better, with their cost; or how large a gain the intervals still allow."""
+    """The losses that are better; or how large a gain the intervals still allow."""
     baseline, headline = results.info.baseline, results.headline
     if better := task.having("better"):
-        best = better[0]
-        cost = _ratio(results.answer.step_ratios.get(best.loss, ()))
-        step = f" ({best.loss}: {cost} the step time)" if cost else ""
-        return f"{_losses(task, better, 'better', headline.unit)} {_are(better)} better than {baseline}{step}"
+        return f"{_losses(task, better, 'better', headline.unit)} {_are(better)} better than {baseline}"
     end, sign = ("high", 1) if headline.sign > 0 else ("low", -1)
     tested = [row for column in task.columns for row in column.rows.values() if words.finite(row[end])]
     tested = [row for row in tested if row["verdict"] != NOT_TESTABLE]
@@ -94,23 +90,38 @@ def _losses(task: Task, found: Sequence[Standing], verdict: str, unit: str = "")
         notes = []
         met = standing.by_verdict[verdict]
         if len(task.columns) > 1:
-            every = sum(standing.loss in column.rows for column in task.columns)
-            some = f"on {met[0][0].dataset}" if len(met) == 1 else f"on {len(met)} of {every}"
-            notes.append("on all" if len(met) == len(task.columns) else some)
+            notes.append(_where(task, standing.loss, [column for column, _ in met]))
         if unit:
             notes.append(_range(standing.deltas(verdict), unit))
         flagged = [column.dataset for column, row in met if ONE_SEED in row["flags"]]
-        if flagged and verdict in ("better", "worse"):
+        if flagged and verdict in ("better", "worse", "equivalent"):
             notes.append(f"one seed decides on {_listed(flagged)}" if len(flagged) < len(met) else "one seed decides")
         texts.append(f"{standing.loss} ({', '.join(notes)})" if notes else standing.loss)
     return _listed(texts)
+
+
+def _where(task: Task, loss: str, met: Sequence[Column]) -> str:
+    """The datasets of a verdict: one by name, several by their number."""
+    tested = sum(loss in column.rows for column in task.columns)
+    if len(met) == 1:
+        return f"on {met[0].dataset}"
+    if len(met) < tested:
+        return f"on {len(met)} of {tested}"
+    every = "on both" if tested == 2 else f"on all {tested}"
+    return every if tested == len(task.columns) else f"{every} tested"
 
 
 def _cost(results: Results) -> str:
     """The range of step times over all losses."""
     baseline, by_loss = results.info.baseline, results.answer.step_ratios
     ratios = [ratio for loss, found in by_loss.items() if loss != baseline for ratio in found]
-    return f"A training step takes {_ratio(ratios)} as long as with {baseline}." if ratios else ""
+    if not ratios:
+        return ""
+    frame = results.comparisons
+    verdicts = frame[(frame["metric"] == "step_seconds") & frame["low"].notna()]["verdict"]
+    open_all = len(verdicts) > 1 and (verdicts == "undecided").all()
+    doubt = f"; all {len(verdicts)} comparisons of step times are undecided" if open_all else ""
+    return f"A training step takes {_ratio(ratios)} as long as with {baseline}{doubt}."
 
 
 def _are(found: Sequence[Standing]) -> str:
@@ -155,12 +166,16 @@ def _undertrained(results: Results) -> list[str]:
 
 
 def _at_chance(results: Results) -> list[str]:
-    shown = {column.point for column in results.answer.columns}
-    found = Counter(loss for point, loss in results.at_chance if point in shown)  # the warnings have the others
-    if not found:
-        return []
-    names = _listed([f"{loss} ({count} points)" if count > 1 else loss for loss, count in found.items()])
-    return [f"at chance, hence not tested: {names}."]
+    shown = {column.point: column.name for column in results.answer.columns}
+    found: dict[str, list[str]] = {}
+    for point, loss in results.at_chance:
+        if point in shown:  # the warnings have the others
+            found.setdefault(loss, []).append(shown[point])
+    together: dict[tuple[str, ...], list[str]] = {}
+    for loss, columns in found.items():
+        together.setdefault(tuple(columns), []).append(loss)
+    names = "; ".join(f"{_listed(losses)} ({_listed(columns)})" for columns, losses in together.items())
+    return [f"at chance, hence not tested: {names}."] if found else []
 
 
 def _unfinished(results: Results) -> list[str]:
@@ -179,16 +194,21 @@ def _few_seeds(results: Results) -> list[str]:
 
 
 def _untuned(results: Results) -> list[str]:
-    if results.info.tuning:
+    columns = results.answer.columns
+    tuned = list(dict.fromkeys(column.dataset for column in columns if column.tuned))
+    if not tuned:
+        return ["no loss was tuned: with other options or learning rates the order may change."]
+    if all(column.dataset in tuned for column in columns):
         return []
-    return ["no loss was tuned: with other options or learning rates the order may change."]
+    only = f"only {_listed(tuned)} {'was' if len(tuned) == 1 else 'were'} tuned"
+    return [f"{only}: elsewhere the order may change with other options or learning rates."]
 
 
 def _fragile(results: Results) -> list[str]:
     rows = [row for column in results.answer.columns for row in column.rows.values()]
     count = sum(ONE_SEED in row["flags"] for row in rows)
-    change = "changes" if count == 1 else "change"
-    return [f"{plain.counted(count, 'verdict')} marked * {change} with one seed more or less."] if count else []
+    depend = "depends" if count == 1 else "depend"
+    return [f"{plain.counted(count, 'verdict')} marked * {depend} on a single seed."] if count else []
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
@@ -228,7 +248,7 @@ def _table(results: Results) -> Table:
         "* one seed decides. Extra bytes: class weights and loss state, the largest difference over datasets."
     )
     if results.info.claims:
-        caption += " Comparisons that a claim states have the wider intervals of its family."
+        caption += " A comparison that a claim states has the interval of the claim's family."
     caption += f" Of several points, that where {baseline} is best: {points}." if points else ""
     left = ["loss"]
     return Table.of(rows, left=left, caption=caption, anchors=anchors)

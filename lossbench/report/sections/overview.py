@@ -33,8 +33,8 @@ def warnings(results: Results) -> Section:
     where: dict[tuple[str, str], list[str]] = {}
     for found in results.warnings:
         where.setdefault((found.guard, found.text), []).append(found.where)
-    rows = [{"guard": guard, "where": ", ".join(named), "warning": text} for (guard, text), named in where.items()]
-    blocks = (Table.of(rows, left=["guard", "where", "warning"]),) if rows else ()
+    rows = [{"warning": guard, "where": ", ".join(named), "meaning": text} for (guard, text), named in where.items()]
+    blocks = (Table.of(rows, left=["warning", "where", "meaning"]),) if rows else ()
     return Section("threats", "Warnings", blocks)
 
 
