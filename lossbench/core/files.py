@@ -123,3 +123,10 @@ def is_folder(entry: Path | os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:
         return False
+
+
+def user_cache() -> Path:
+    """The cache folder of this user: ~/.cache/lossbench on Linux, or below $XDG_CACHE_HOME."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("lossbench", appauthor=False)

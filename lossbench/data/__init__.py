@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.core.errors import DataError, LossbenchError, MissingDataError
+from lossbench.core.files import user_cache
 from lossbench.data import apart, cache, contract
 from lossbench.data import subsets as view
 from lossbench.data.dataset import UNSEEN, Dataset, Images, Split
@@ -28,7 +29,7 @@ LARGEST_SIDE = 4096  # pixels: keeps a typing error from filling the disk
 
 def data_folder(given: str | os.PathLike[str] | None = None) -> Path:
     """The folder of datasets: `given`, else $LOSSBENCH_DATA, else the user's cache folder."""
-    return Path(given or os.environ.get("LOSSBENCH_DATA") or cache.user_cache())
+    return Path(given or os.environ.get("LOSSBENCH_DATA") or user_cache())
 
 
 def load_dataset(

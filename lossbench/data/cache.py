@@ -29,7 +29,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from lossbench.core.errors import DataError
-from lossbench.core.files import content, is_folder, staged
+from lossbench.core.files import content, is_folder, staged, user_cache
 from lossbench.core.guard import running_processes
 from lossbench.data.dataset import Dataset, Images, Split
 from lossbench.data.readers.images import at_size
@@ -128,13 +128,6 @@ def _home(root: Path) -> Path:
     beside = root / PREPARED
     nearest = next(folder for folder in (beside, *beside.absolute().parents) if is_folder(folder))
     return beside if os.access(nearest, os.W_OK) else user_cache() / PREPARED
-
-
-def user_cache() -> Path:
-    """The cache folder of this user: ~/.cache/lossbench on Linux, or below $XDG_CACHE_HOME."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("lossbench", appauthor=False)
 
 
 def _state(path: Path) -> list[int] | None:

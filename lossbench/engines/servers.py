@@ -19,26 +19,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lossbench.core import guard
+from lossbench.core import ahead, guard
 from lossbench.core.errors import LossbenchError, RunError
 from lossbench.core.model import Cell, Spec
-from lossbench.data.cache import user_cache
 from lossbench.plugins.registry import Registry
 
-# Everything that a cell imports, so that a fork costs milliseconds. torch._dynamo is spared: see `engines.eager`.
-PRELOAD = ("numpy", "torch", "torch.optim", "lossbench.engines.worker")
-LOADED = ("numpy", "torch")  # libraries that PRELOAD covers
-
-# One thread until a cell says otherwise; cuBLAS is deterministic only with a workspace of a fixed size. What a step
-# frees the next one asks for again: glibc keeps it, and does not give it back to the system to be zeroed page by page.
-FIXED = {
-    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # the most that every glibc accepts
-    "MALLOC_TRIM_THRESHOLD_": str(2**30),
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-}
-
-COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # where torch keeps compiled code; by default a folder that reboots delete
+LOADED = ("numpy", "torch")  # libraries that every server imports
 
 IMPORT_SECONDS = 120.0  # for one library of a plugin to be imported
 START_SECONDS = 600.0  # for torch, which a cold network disk may make slow
@@ -55,9 +41,7 @@ class Server:
     def __init__(self, libraries: Mapping[str, str], events: queue.Queue[Event]) -> None:
         self._libraries = libraries  # module → what imports it, such as the path of a plugin
         self._importing: tuple[str, float] | None = ("", time.monotonic())
-        arguments = ["-m", "lossbench.engines.server", *PRELOAD, *libraries]
-        environment = {**FIXED, COMPILED: os.environ.get(COMPILED) or str(user_cache() / "compiled")}
-        self._process, self._lifeline = guard.started(arguments, environment, stderr=subprocess.DEVNULL)
+        self._process, self._lifeline = ahead.launched(libraries) if libraries else ahead.taken()
         self._listener = threading.Thread(target=self._listen, args=(events,), daemon=True)
         self._listener.start()
 

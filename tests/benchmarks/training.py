@@ -87,7 +87,7 @@ def work(net: str, way: str) -> None:
 
 
 def start(net: str, way: str, cache: str) -> subprocess.Popen[str]:
-    from lossbench.engines.servers import FIXED
+    from lossbench.core.ahead import FIXED
 
     environment = {**os.environ, "OMP_NUM_THREADS": "1"} if way == "bare" else {**os.environ, **FIXED}
     command = [sys.executable, __file__, "--net", net, "--way", way]

@@ -11,6 +11,7 @@ from conftest import SMALL, alive, write_loss
 from kit.runs import by_label, hiding, pids, started, wait_until, write_suite
 
 from lossbench import api
+from lossbench.core import ahead
 from lossbench.core.errors import LossbenchError
 from lossbench.data import apart, load_dataset
 from lossbench.engines import servers
@@ -73,7 +74,7 @@ def test_what_a_library_does_on_import_reaches_no_loss_that_does_not_import_it(t
 def test_a_library_that_hangs_or_dies_on_import_is_named_with_its_plugin(tmp_path, monkeypatch, code, said):
     monkeypatch.syspath_prepend(library(tmp_path, "broken_library", code)["PYTHONPATH"])
     monkeypatch.setattr(servers, "IMPORT_SECONDS", 1.0)
-    monkeypatch.setattr(servers, "PRELOAD", ())  # it comes after torch, whose import takes seconds
+    monkeypatch.setattr(ahead, "PRELOAD", ())  # it comes after torch, whose import takes seconds
     path = importing(tmp_path, "mine", "broken_library")
     job = api.prepare(write_suite(tmp_path, MINE))
     with closing(Servers(job.registry)) as opened, pytest.raises(LossbenchError) as refused:

@@ -9,7 +9,9 @@ import pytest
 from conftest import SMALL, command
 from kit.runs import by_label, write_suite
 
-from lossbench import api
+from lossbench import api, cli
+from lossbench.cli import commands
+from lossbench.core import ahead
 from lossbench.core.errors import SuiteError
 from lossbench.engines.servers import Servers
 from lossbench.plan.cells import plan
@@ -77,6 +79,43 @@ def test_servers_that_no_cell_needs_are_ended(read_suite):
         timm = SMALL.replace('"cnn", channels = 4, depths = [1]', '"timm", model = "resnet10t"')
         servers.keep(plan(read_suite(timm)))
         assert plain.closed and not servers._running
+
+
+@pytest.fixture
+def light(monkeypatch) -> None:
+    """Servers that import nothing."""
+    monkeypatch.setattr(ahead, "PRELOAD", ())
+
+
+@pytest.mark.usefixtures("light")
+def test_a_run_takes_the_server_that_the_command_line_has_started_and_ends_it():
+    with ahead.launching():
+        [(process, _)] = ahead._waiting
+        with closing(Servers()) as servers:
+            servers.start_ahead()
+            assert servers._running[frozenset()]._process is process and not ahead._waiting
+        assert process.poll() is not None
+
+
+@pytest.mark.usefixtures("light")
+def test_a_server_that_no_run_takes_is_ended():
+    with pytest.raises(SuiteError), ahead.launching():
+        [(process, _)] = ahead._waiting
+        raise SuiteError("of a suite that cannot be read")
+    assert process.poll() is not None and not ahead._waiting
+
+
+@pytest.mark.usefixtures("light")
+@pytest.mark.parametrize(
+    ("arguments", "servers"),
+    [("run quick", 1), ("run quick --dry-run", 0), ("run -h", 0), ("plan quick", 0), ("list losses", 0), ("", 0)],
+)
+def test_only_a_command_that_trains_starts_a_server_ahead(arguments, servers, monkeypatch):
+    seen = []
+    monkeypatch.setattr("sys.argv", ["lossbench", *arguments.split()])
+    monkeypatch.setattr(commands, "main", lambda: seen.append(len(ahead._waiting)))
+    cli.main()
+    assert seen == [servers] and not ahead._waiting
 
 
 LIGHT = '''"""Softmax in a file that imports a library."""
