@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
 import re
@@ -55,7 +56,7 @@ def test_the_gradients_quoted_are_those_of_the_papers_report():
         for key in ("main", "comparisons")
     )
     verdicts = {
-        (row["statement"], row["text"].partition("(")[2]): row["verdict"]
+        (row["statement"], row["text"].partition("(")[2]): row["verdict"] + _star(row)
         for row in report["claims"]
         if row["experiment"] == "mnist_gradients"
     }
@@ -68,12 +69,29 @@ def test_the_gradients_quoted_are_those_of_the_papers_report():
         assert softmax == f"{means[float(rate), 'softmax']['angle_test']:.0f}°"
         assert angles == " / ".join(f"{means[key]['angle_test']:.0f}°" for key in mine)
         told = (
-            f"{row['delta']:+.2f} {marks[row['verdict']]}" + r"\*" * ("one seed decides" in row["flags"])
-            for row in map(differences.__getitem__, mine)
+            f"{row['delta']:+.2f} {marks[row['verdict']]}{_star(row)}" for row in map(differences.__getitem__, mine)
         )
         assert gains == " / ".join(told).replace("-", "−")
         assert falls == verdicts["The mean angle falls with α, for each reading of the gradient", case]
         assert rises == verdicts["The larger α, the higher the accuracy, for each reading of the gradient", case]
+    trends = [verdict for *_, falls, _, rises in table for verdict in (falls, rises)]
+    fragile, contradicted = trends.count(r"contradicted\*"), sum(trend.startswith("contra") for trend in trends)
+    text = " ".join((DOCS / "differences.md").read_text().split())
+    assert f"{fragile} of the {contradicted} contradicted trends depend on one seed" in text
+    decided = differences[1.0, "w_softmax[alpha=0.5,gradient=fixed_negatives]"]
+    assert (
+        f"{decided['delta']:+.2f} points, simultaneous interval {decided['low']:+.2f} to {decided['high']:+.2f}" in text
+    )
+    reached = {
+        row["loss"]: row["accuracy"] for row in report["main"] if (row["experiment"], row["lr"]) == ("along_lr", 0.05)
+    }
+    said = "`fixed_negatives` reached {:.1f} %, the exact gradient {:.1f} % and softmax {:.1f} %"
+    order = ("w_softmax[gradient=fixed_negatives]", "w_softmax[gradient=exact]", "softmax")
+    assert said.format(*map(reached.__getitem__, order)) in text
+
+
+def _star(row: dict) -> str:
+    return r"\*" * ("one seed decides" in (row["flags"] or ""))
 
 
 def test_what_the_readme_says_of_the_paper_is_what_its_report_says():
@@ -85,28 +103,47 @@ def test_what_the_readme_says_of_the_paper_is_what_its_report_says():
     ahead = [gains[label] for label in ("l_softmax[m=2]", "a_softmax", "center")]
     assert "{:.1f}, {:.1f} and {:.1f} points ahead".format(*(row["delta"] for row in ahead)) in " ".join(text.split())
     assert {(row["verdict"], row["flags"]) for row in ahead} == {("better", "")}
+    gains = _reported("paper", "lfw_alone")[1]
+    ahead = [gains[label] for label in ("l_softmax[m=2]", "center")]
+    assert "ahead by {:.1f} and {:.1f}".format(*(row["delta"] for row in ahead)) in " ".join(text.split())
+    assert {row["verdict"] for row in ahead} == {"better"}
     angles = {label: row["angle_test"] for label, row in _reported("paper", "mnist")[0].items()}
     assert f"{angles['softmax']:.0f}° with softmax" in text
     turned = [angles[f"w_softmax[alpha={alpha}]"] for alpha in (0.5, 1.0, 1.5)]
     assert "{:.0f}°, {:.0f}° and {:.0f}° with α = 0.5, 1 and 1.5".format(*turned) in text
-    tuned = _reported("paper", "tuned-tuned")[1]
-    for label in ("w_softmax", "w_softmax[gradient=fixed_negatives]"):
-        assert f"{-tuned[label]['delta']:.1f}" in text, (label, tuned[label]["delta"])
+    tuned = {
+        row["dataset"]: row
+        for row in _report("paper")["comparisons"]
+        if (row["experiment"], row["metric"], row["loss"]) == ("tuned-tuned", "accuracy", "w_softmax")
+    }
+    deltas = [f"{tuned[name]['delta']:+.2f}".replace("-", "−") for name in ("mnist", "fashion_mnist")]
+    said = "is {} points on MNIST and {} on Fashion-MNIST, both undecided"
+    assert said.format(*deltas) in " ".join(text.split())
+    assert {row["verdict"] for row in tuned.values()} == {"undecided"}
+    with (ROOT / "reports/paper/tuning.csv").open() as file:
+        chosen = {row["chosen"] for row in csv.DictReader(file) if row["loss"] == "w_softmax"}
+    (alpha,) = {float(setting.partition("alpha=")[2]) for setting in chosen}
+    assert f"The chosen α is {alpha:.2f} on both" in " ".join(text.split())
     means = _reported("paper", "mnist_protocol")[0]
     told = [means[f"w_softmax[alpha=1.0,gradient={gradient}]"]["accuracy"] for gradient in ("exact", "fixed_negatives")]
     said = "softmax reaches {:.1f} %, W-Softmax {:.1f} % (exact) and {:.1f} % (`fixed_negatives`)"
     assert said.format(means["softmax"]["accuracy"], *told) in " ".join(text.split())
+    cells = sum(_report("paper")["statuses"].values())
+    assert f"{cells:,} cells" in text
+
+
+def test_the_gaps_along_steps_images_and_learning_rates_are_those_of_the_report():
     for experiment, axis, said in (
-        ("along_steps", "steps", "{:.1f}, {:.1f} and {:.1f} points after"),
+        ("along_steps", "steps", "{:.1f}, {:.1f} and {:.1f} points after 500"),
         ("along_train", "train", "{:.1f}, {:.1f} and {:.1f} with"),
         ("along_lr", "lr", "{:.1f}, {:.1f} and {:.1f} at"),
     ):
         report = _report("paper")["comparisons"]
         mine = [row for row in report if (row["experiment"], row["metric"]) == (experiment, "accuracy")]
         exact = sorted((row[axis], -row["delta"]) for row in mine if row["loss"] == "w_softmax[gradient=exact]")
-        assert said.format(*(worse for _, worse in exact)).replace("-", "−") in " ".join(text.split())
-    cells = sum(_report("paper")["statuses"].values())
-    assert f"{cells:,} cells" in text
+        assert said.format(*(worse for _, worse in exact)).replace("-", "−") in " ".join(
+            (DOCS / "differences.md").read_text().split()
+        )
 
 
 def test_what_the_docs_say_of_the_papers_own_network_is_what_the_report_says():
