@@ -240,8 +240,9 @@ def browser(tmp_path_factory, results, sections):
 
 
 @opened
-def test_every_table_fits_a_window_of_1400_pixels(browser):
-    browser.size(1400, 900)
+@pytest.mark.parametrize("width", [1280, 1400])
+def test_every_table_fits_a_laptop(browser, width):
+    browser.size(width, 900)
     browser.run(f"{UNFOLD}; {NARROW}")
     wide = browser.run(
         "[...document.querySelectorAll('.card .scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
