@@ -265,7 +265,7 @@ class _Session:
         if job.cells == trained.cells:
             return job
         self._remeasure(job)
-        known = {cell.key for cell in trained.chosen} if self.force else set()
+        known = {cell.key for cell in trained.chosen if cell.kind != "warm" or cell.key in self.records}
         more = self._missing([cell for cell in job.chosen if cell.key not in known])
         if more and not (self.fail_fast and self._unfinished(trained.chosen)):
             self._execute(job, more)

@@ -266,3 +266,24 @@ def test_a_warm_start_whose_checkpoint_was_deleted_is_trained_again_only_for_a_c
 def _note(trained, event) -> None:
     if event.kind == "started":
         trained.append(event.cell)
+
+
+def test_tuned_cells_get_back_the_warm_starts_whose_checkpoints_were_deleted(tmp_path):
+    tuned = SMALL.replace("seeds = 2", "seeds = 1") + "warm_start = { steps = 4 }\n"
+    suite = write_suite(tmp_path, tuned + "[tune]\ntrials = 2\nseeds = 1\nvalidation = 0.2\nlr = [0.005, 0.1]\n")
+    api.run(suite, out=tmp_path / "run", reports=None)
+    before = results(tmp_path / "run")
+    for path in tmp_path.glob("run/cells/*/checkpoint.pt"):
+        path.unlink()
+    gone = [
+        key
+        for key, record in records(tmp_path / "run").items()
+        if record["cell"]["kind"] == "trial" or record["cell"]["experiment"] == "digits-tuned"
+    ]
+    for key in gone:
+        shutil.rmtree(tmp_path / "run" / "cells" / key)
+    trained = []
+    assert not api.run(suite, out=tmp_path / "run", reports=None, on_event=partial(_note, trained)).unfinished
+    assert results(tmp_path / "run") == before
+    assert {cell.key for cell in trained if cell.kind != "warm"} <= set(gone)
+    assert sum(cell.kind == "warm" for cell in trained) == 2  # of the trials, and of the tuned cells
