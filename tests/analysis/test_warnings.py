@@ -204,15 +204,6 @@ def test_seeds_added_after_a_look_are_a_second_look(tmp_path, read_suite):
     assert "planned with 5 seeds before and 8 now: this is analysis number 2" in text
 
 
-def test_seeds_added_by_another_profile_are_a_second_look_if_it_keeps_cells(tmp_path, read_suite):
-    profiles = "\n[profile.more]\nall = { seeds = 8 }\n[profile.other]\nall = { seeds = 8, widths = [9] }\n"
-    text = SMALL.replace("seeds = 2", "seeds = 5") + profiles
-    for profile, looks in (("more", {"digits": [5]}), ("other", {})):
-        for suite in (read_suite(text), read_suite(text, profile=profile)):
-            Store(tmp_path / profile).prepare(suite, plan(suite))
-        assert Store(tmp_path / profile).plan()[0].looks == looks
-
-
 def test_the_same_plan_again_is_no_second_look(tmp_path, read_suite):
     suite = read_suite(EIGHT)
     for _ in range(3):

@@ -126,7 +126,7 @@ def test_a_loss_that_only_fails_is_left_out_with_a_sentence_and_the_others_are_t
     assert set(frame[frame["experiment"] == "digits-tuned"]["label"]) == {"softmax"}
     row = analyse([result.folder]).tuning.set_index("loss").loc["broken"]
     assert (row["trials"], row["failed"], row["chosen"]) == (2, 2, "")
-    assert "2, 2 failed" in (tmp_path / "reports/summary.md").read_text()
+    assert "2, 2 did not finish" in (tmp_path / "reports/summary.md").read_text()
 
 
 def test_tuning_waits_for_trials_that_were_killed_and_says_so(tmp_path):

@@ -236,16 +236,21 @@ def test_real_data_chooses_cpu(real_data):
     assert prepare("paper").opening().startswith("profile cpu: no GPU; data in ")
 
 
-def test_a_profile_with_more_seeds_is_no_second_look_at_another(tmp_path, read_suite):
-    text = SMALL + "[profile.more]\nall = { seeds = 5 }\n"
+def test_a_profile_with_more_seeds_is_a_second_look_at_another_only_if_it_keeps_its_cells(tmp_path, read_suite):
+    text = SMALL + "[profile.more]\nall = { seeds = 5 }\n[profile.other]\nall = { seeds = 5, widths = [9] }\n"
+    other = Store(tmp_path / "other")
+    for profile in (None, "other"):
+        suite = read_suite(text, profile)
+        other.prepare(suite, plan(suite))
+    assert other.plan()[0].looks == {}
     store = Store(tmp_path / "run")
-    for profile, looks in ((None, {}), ("more", {})):
+    for profile, looks in ((None, {}), ("more", {"digits": [2]})):
         suite = read_suite(text, profile)
         store.prepare(suite, plan(suite))
         assert store.plan()[0].looks == looks
-    fewer = read_suite(text.replace("seeds = 5", "seeds = 3"), "more")
+    fewer = read_suite(text.replace("seeds = 5 }", "seeds = 3 }"), "more")
     store.prepare(fewer, plan(fewer))
-    assert store.plan()[0].looks == {"digits": [5]}
+    assert store.plan()[0].looks == {"digits": [2, 5]}
 
 
 # The paper's stand-ins

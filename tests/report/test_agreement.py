@@ -187,7 +187,7 @@ def test_the_first_screen_says_what_the_csv_says(summary, csv):
     sentence = next(line for line in first.splitlines() if line.startswith("**Classification on digits (12 seeds"))
     assert f"w_softmax ({at.loc['w_softmax', 'delta']:+.2f} points) is better than softmax" in sentence
     assert f"l_softmax (−{-at.loc['l_softmax', 'delta']:.2f} points) is worse" in sentence
-    assert "center is equivalent (within ±0.5 points)" in sentence
+    assert "center (one seed decides) is equivalent (within ±0.5 points)" in sentence
 
 
 def test_claims_are_the_same_in_table_csv_and_json(out, summary):
