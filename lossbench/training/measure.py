@@ -16,6 +16,13 @@ from torch import Tensor, nn
 
 from lossbench.plugins import class_weights
 
+# Variables that choose other kernels or a lower precision in torch's libraries: as another CPU would, or worse.
+KERNELS = (
+    *("ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS"),
+    *(f"{library}_{name}" for library in ("ONEDNN", "DNNL") for name in ("MAX_CPU_ISA", "DEFAULT_FPMATH_MODE")),
+    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+)
+
 
 def size(tensors: Iterable[Tensor | None]) -> int:
     """Bytes that the tensors hold."""
@@ -101,8 +108,9 @@ def parameter_digest(*modules: nn.Module) -> str:
 def environment(threads: int, device: str = "cpu", compiled: str = "") -> dict[str, Any]:
     """Where a cell ran; `compiled` names the compiler of its code, if it was compiled.
 
-    Wall times are compared only between equal fingerprints.
+    Wall times are compared only between equal fingerprints. `variables` are those of KERNELS that are set, if any.
     """
+    variables = " ".join(f"{name}={os.environ[name]}" for name in KERNELS if os.environ.get(name))
     decides = {
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
@@ -112,6 +120,7 @@ def environment(threads: int, device: str = "cpu", compiled: str = "") -> dict[s
         "system": f"{platform.system()} {platform.machine()}",
         "device": device if device == "cpu" else f"{torch.cuda.get_device_name()} (CUDA {torch.version.cuda})",
         **({"compiler": compiled} if compiled else {}),
+        **({"variables": variables} if variables else {}),
     }
     fingerprint = hashlib.sha256(repr(sorted(decides.items())).encode()).hexdigest()[:8]
     return {**decides, "fingerprint": fingerprint, "load": round(os.getloadavg()[0], 2)}

@@ -15,6 +15,7 @@ from lossbench.data import data_folder, load_dataset
 from lossbench.plan.cells import plan
 from lossbench.plugins.registry import Registry
 from lossbench.training import cell as train
+from lossbench.training import measure
 from lossbench.training.batches import Batches, as_input
 from lossbench.training.evaluation import evaluate
 from lossbench.training.loop import train as train_state
@@ -47,6 +48,18 @@ def test_the_same_cell_twice_gives_the_same_bits(cells, registry):
     assert first.record.digest == second.record.digest
     assert result(first.record.to_json()) == result(second.record.to_json())
     assert np.array_equal(first.correct, second.correct)
+
+
+def test_a_variable_that_chooses_other_kernels_is_another_environment(cells, registry, monkeypatch):
+    for name in measure.KERNELS:
+        monkeypatch.delenv(name, raising=False)
+    plain = train.run(cells[0], registry, DATA).record.environment
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    other = train.run(cells[0], registry, DATA).record.environment
+    assert "variables" not in plain
+    assert other["variables"] == "ONEDNN_MAX_CPU_ISA=AVX2 NVIDIA_TF32_OVERRIDE=1"
+    assert plain["fingerprint"] != other["fingerprint"]
 
 
 def test_the_record_states_counts_ledger_angles_and_metrics(cells, registry, digits):

@@ -44,10 +44,10 @@ def environment(results: Results) -> Section:
     if len(results.environments) > 1:
         blocks.append(Prose("The records come from different environments; wall times are compared only within one."))
     names = ["fingerprint", "cpu", "cores", "threads", "torch", "python", "system", "device", "cells"]
-    if any("compiler" in found for found in results.environments):
-        names.append("compiler")
+    sometimes = ("compiler", "variables")
+    names += [name for name in sometimes if any(name in found for found in results.environments)]
     if rows := [{name: str(found.get(name) or words.DASH) for name in names} for found in results.environments]:
-        blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device", "compiler"]))
+        blocks.append(Table.of(rows, left=["fingerprint", "cpu", "torch", "python", "system", "device", *sometimes]))
     blocks += [
         Prose("To run the suite again:"),
         *(Prose(command, code=True) for command in results.info.command.splitlines()),
