@@ -60,8 +60,8 @@ def unresolved_rates(data: RunData, _: pd.DataFrame) -> Iterator[Caution]:
             fewest = min((found[counted] for found in group["counts"] if counted in found), default=None)
             if fewest is not None and fewest * float(rate) < 1:
                 text = (
-                    f"{name} is the share at a threshold that none of the {what} passes: {fewest:,} of them cannot "
-                    f"resolve a rate of {float(rate):g}."
+                    f"{fewest:,} {what} cannot resolve a rate of {float(rate):g}: {name} is measured at a threshold "
+                    "that none of them passes."
                 )
                 yield Caution("unresolved rate", str(experiment), text)
 
@@ -160,8 +160,8 @@ def one_seed(data: RunData, comparisons: pd.DataFrame) -> Iterator[Caution]:
     frame = frame[frame["flags"].str.contains(ONE_SEED)]
     for experiment, group in frame.groupby("experiment", sort=False):
         text = (
-            f"the verdict on {_listed(_counted(group['loss']))} changes if one seed is left out, or if one more is as "
-            "far off as the worst seed seen at that point."
+            f"the verdict on {_listed(_counted(group['loss']))} changes if one seed is left out, or if an extra "
+            "seed, as extreme as the most extreme one at that point, is added."
         )
         yield Caution(ONE_SEED, str(experiment), text)
 

@@ -130,7 +130,7 @@ _selection_options = _together(
     click.option(
         "--profile",
         metavar="NAME",
-        help="Run the suite at another scale; 'none' for no profile [the first in 'auto' that can run here].",
+        help="Run the suite with this profile, or 'none' for no profile [the first in 'auto' that can run here].",
     ),
     click.option(
         "--set",
@@ -189,7 +189,7 @@ out_option = click.option("--out", metavar="DIR", help="The run folder [runs/<su
     metavar="WHAT",
     default="",
     callback=_kept,
-    help="What finished cells keep: predictions, features, model (several with commas).",
+    help="Also keep these outputs of finished cells: predictions, features, model (comma-separated).",
 )
 @click.option("-f", "--force", is_flag=True, help="Train all selected cells again, even finished ones.")
 @click.option("--retry-failed", is_flag=True, help="Train only cells that failed or ran out of memory or time.")

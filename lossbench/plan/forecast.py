@@ -90,7 +90,9 @@ def in_words(expected: Forecast) -> str:
     for unit, size in (("hours", 3600), ("minutes", 60), ("seconds", 1)):
         if expected.seconds >= 2 * size or size == 1:
             told = f"about {expected.seconds / size:.0f} {unit}, up to {expected.bytes / 2**20:.0f} MiB per cell"
-            more = f", without {expected.uncounted} cells whose epochs are unknown before their data is here"
+            more = (
+                f", without {expected.uncounted} cells whose number of steps is unknown until their data is available"
+            )
             lost = f"; compile = true makes it {-(expected.saved or 0):.0f} seconds longer, as its cells are short"
             return told + (more if expected.uncounted else "") + (lost if (expected.saved or 0) <= -1 else "")
     raise AssertionError

@@ -183,7 +183,8 @@ class SuiteFile(Text):
         "experiments are retrievals",
     )
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        0.5, description="the difference in the headline metric that counts as none; in points by default"
+        0.5,
+        description="the largest difference in the headline metric that counts as none (default: in points)",
     )
     defaults: dict[str, Any] = Field(default={}, description="any key of an experiment")
     experiment: Annotated[list[dict[str, Any]], Field(min_length=1)]

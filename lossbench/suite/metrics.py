@@ -43,7 +43,7 @@ def listed(text: ExperimentText, origin: Origin, names: Names, *, task: str | No
         metric = names.metric(written, place)
         if task is not None and task not in metric.tasks:
             tasks = " or ".join(metric.tasks)
-            raise names.fail(place, f"'{written}' is measured in a {tasks}, and this experiment is a {task}")
+            raise names.fail(place, f"'{written}' is only available for {tasks}; the task of this experiment is {task}")
         if metric.name in found:
             raise names.fail(place, f"'{metric.name}' is listed twice")
         found[metric.name] = spec_of(metric)
@@ -78,7 +78,8 @@ def check_metric(metric: Metric, experiment: Experiment, path: Path, names: Name
     if needed := _missing_key(metric.requires, experiment):
         raise names.fail(path, f"'{metric.name}' needs {needed}, which experiment '{experiment.name}' does not have")
     if experiment.task not in metric.tasks:
-        problem = f"experiment '{experiment.name}' is not a {' or '.join(metric.tasks)}, which measures '{metric.name}'"
+        tasks = " or ".join(metric.tasks)
+        problem = f"'{metric.name}' is only available for {tasks}; the task of '{experiment.name}' is {experiment.task}"
         hint = "; its test classes have no class weights, did you mean 'angle_train'?" if metric.name == "angle" else ""
         raise names.fail(path, problem + hint)
 

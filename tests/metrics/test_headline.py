@@ -115,7 +115,10 @@ def test_a_claim_without_a_metric_is_about_it(read_suite):
         ('headline = "angle"\n' + SMALL, ["headline", "needs the key 'margin': how many degrees of 'angle'"]),
         ('headline = "angle"\nmargin = 200.0\n' + SMALL, ["margin", "at most 180 degrees"]),
         ('headline = "step_seconds"\nmargin = 1.0\n' + SMALL, ["headline", "no record has a value of 'step_seconds'"]),
-        ('headline = "auc"\n' + SMALL, ["headline", "'digits' is not a verification, which measures 'auc'"]),
+        (
+            'headline = "auc"\n' + SMALL,
+            ["headline", "'auc' is only available for verification; the task of 'digits' is classification"],
+        ),
         ('headline = "accuarcy"\n' + SMALL, ["headline", "did you mean 'accuracy'"]),
     ],
 )

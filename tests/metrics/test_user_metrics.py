@@ -282,7 +282,7 @@ WRONG = {
     "an unknown option": ('metrics = ["zeros[k=1]"]', ["metrics[0].k", "unknown option 'k'"]),
     "a wrong type": ('metrics = ["zeros[chosen=x]"]', ["metrics[0].chosen", "must be int"]),
     "one metric twice": ('metrics = ["zeros", "zeros"]', ["metrics[1]", "'zeros' is listed twice"]),
-    "another task": ('metrics = ["auc"]', ["metrics[0]", "'auc' is measured in a verification"]),
+    "another task": ('metrics = ["auc"]', ["metrics[0]", "'auc' is only available for verification"]),
     "a key that it needs": ('metrics = ["ece_scaled"]', ["digits.metrics: 'ece_scaled' needs the option 'holdout'"]),
     "a column that is taken": ('metrics = ["total"]', ["metrics[0]", "another column called 'total'"]),
     "something that cannot be kept": ('keep = ["weights"]', ["keep[0]", "predictions"]),

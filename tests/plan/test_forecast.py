@@ -166,4 +166,4 @@ def test_cells_whose_epochs_are_unknown_are_named_in_the_forecast(read_suite):
     unknown = replace(cell, schedule=Schedule(epochs=2.0), key="")
     costs = [{"kind": kind_of(cell), "step": 1.0, "score": 0.0, "bytes": 0}]
     assert "unknown" not in in_words(forecast([cell], costs, 1))
-    assert "without 1 cells whose epochs are unknown" in in_words(forecast([cell, unknown], costs, 1))
+    assert "without 1 cells whose number of steps is unknown" in in_words(forecast([cell, unknown], costs, 1))

@@ -152,7 +152,7 @@ def test_where_a_verdict_holds_is_counted_among_the_datasets_that_test_the_loss(
     for columns, met, expected in (
         ([first, second], [first], "on digits"),
         ([first, second], [first, second], "on both"),
-        ([first, second, without], [first, second], "on both tested"),
+        ([first, second, without], [first, second], "on both datasets tested"),
         ([first, second, first], [first, second, first], "on all 3"),
         ([first, second, first], [first, second], "on 2 of 3"),
     ):

@@ -291,8 +291,8 @@ INDEPENDENT = {
         [
             "defaults.task: dataset 'digits' does not support retrieval",
             "defaults.dataset.trian: unknown option",
-            "experiment.a.metrics[0]: 'nll' is measured in a classification",
-            "experiment.a.metrics[1]: 'ece' is measured in a classification",
+            "experiment.a.metrics[0]: 'nll' is only available for classification",
+            "experiment.a.metrics[1]: 'ece' is only available for classification",
         ],
     ),
     "keys of a claim": (
@@ -321,7 +321,7 @@ INDEPENDENT = {
     "a metric that is no score, and a metric of another task": (
         "margin = 0.5",
         'headline = "angle"',
-        ["headline: needs the key 'margin'", "experiment.a.metrics[1]: 'eer' is measured in a verification"],
+        ["headline: needs the key 'margin'", "experiment.a.metrics[1]: 'eer' is only available for verification"],
         '"ece"',
         '"eer"',
     ),

@@ -57,7 +57,9 @@ def _sentence(results: Results, task: Task) -> Prose:
         every = sum(len(column.rows) for column in task.columns)
         size = _range([delta for standing in undecided for delta in standing.deltas("undecided")], headline.unit)
         counted = f"all {count}" if count == every else f"{count} of {every}"
-        parts.append(f"{counted} comparisons are undecided ({size})" if count > 1 else f"1 is undecided ({size})")
+        parts.append(
+            f"{counted} comparisons are undecided ({size})" if count > 1 else f"1 comparison is undecided ({size})"
+        )
     if barred := task.having(NOT_TESTABLE):
         parts.append(f"{_losses(task, barred, NOT_TESTABLE)} {_are(barred)} at chance and not tested")
     lead = f"{words.capital(task.name)} on {names} ({seeds} seeds, {settings}):"
@@ -108,7 +110,7 @@ def _where(task: Task, loss: str, met: Sequence[Column]) -> str:
     if len(met) < tested:
         return f"on {len(met)} of {tested}"
     every = "on both" if tested == 2 else f"on all {tested}"
-    return every if tested == len(task.columns) else f"{every} tested"
+    return every if tested == len(task.columns) else f"{every} datasets tested"
 
 
 def _cost(results: Results) -> str:
@@ -248,8 +250,8 @@ def _table(results: Results) -> Table:
         "* one seed decides. Extra bytes: class weights and loss state, the largest difference over datasets."
     )
     if results.info.claims:
-        caption += " A comparison that a claim states has the interval of the claim's family."
-    caption += f" Of several points, that where {baseline} is best: {points}." if points else ""
+        caption += " A comparison that is also a claim has the interval of the claim's family."
+    caption += f" Of several points, the one at which {baseline} is best: {points}." if points else ""
     left = ["loss"]
     return Table.of(rows, left=left, caption=caption, anchors=anchors)
 

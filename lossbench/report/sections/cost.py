@@ -111,10 +111,10 @@ def _times_to_target(results: Results) -> Costs:
         }
 
     caption = (
-        f"Time to target: steps until the test accuracy first reaches that of {baseline} at the end (mean over its "
-        f"seeds) minus {target.BELOW:g} point, at the steps that were scored. A seed that never reaches it is "
-        "censored: it counts with all its steps, so the mean is restricted to them. Seconds: steps times the median "
-        "time of a step, without scoring."
+        f"Time to target: steps until the test accuracy first reaches the final accuracy of {baseline} (mean over its "
+        f"seeds) minus {target.BELOW:g} point; only evaluated steps count. A seed that never reaches it is censored "
+        "and counts with all its steps (restricted mean). Seconds: steps times the median time of a step, without "
+        "evaluation."
     )
     left = ["loss", "verdict (steps)"]
     return Costs(results.times_to_target, write, caption, left, lambda row: [anchor(row)])

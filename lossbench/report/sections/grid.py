@@ -81,8 +81,8 @@ def verification(results: Results) -> Section:
             f"images are enrolled with the mean of the first half of their images; the other {probes} images are "
             "probes. Rank-1: share of probes whose nearest class is their own. TPIR: share of probes that are accepted "
             "and find their class in a gallery of half of the classes, at the given share of accepted probes whose "
-            f"class is not in the gallery (FPIR, {foreign} searches; {single} classes with one image are only searched "
-            "for)."
+            f"class is not in the gallery (FPIR, {foreign} searches; {single} classes with one image serve only as "
+            "probes)."
         )
 
     names = ("rank@1", "tpir@0.1", "tpir@0.01")
@@ -191,6 +191,6 @@ def _class_angles(experiment: str, frame: pd.DataFrame) -> Table:
         found.append({"point": point, "loss": str(label)})
     columns = list(dict.fromkeys(key for row in rows for key in row))
     rows = [{key: row.get(key, "") for key in columns} for row in rows]
-    caption = f"mean angle θ̄ in degrees {'quartiles over classes' if wide else 'by class'}, train / test."
+    caption = f"mean angle θ̄ in degrees{', quartiles over classes' if wide else ' by class'}, train / test."
     anchors = [[anchor(row)] for row in found]
     return table(found, rows, caption, left=["loss"], anchors=anchors, experiment=experiment)
