@@ -17,11 +17,14 @@ import pandas as pd
 
 from lossbench.analysis.ranks import identity
 from lossbench.analysis.records import RunData
+from lossbench.analysis.verdicts import AT_CHANCE, NOT_TESTABLE
 from lossbench.core.labels import distinct
 from lossbench.core.point import Point
 
 Row = Mapping[str, Any]
 RowsAt = Mapping[Point, Mapping[str, Row]]
+
+NOT_COMPARED = "not compared"  # in place of a verdict: no seed of both losses has a value
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Standing:
-    """What became of a loss over the columns of a task: its comparisons by verdict."""
+    """What became of a loss over the columns of a task: its comparisons by verdict, or NOT_COMPARED."""
 
     loss: str
     by_verdict: Mapping[str, Sequence[tuple[Column, Row]]]
@@ -58,10 +61,10 @@ class Standing:
 
     @property
     def mean(self) -> float:
-        """The mean difference over the columns that compare it."""
+        """The mean difference over the columns that compare it; NaN if none does."""
         found = [float(row["delta"]) for rows in self.by_verdict.values() for _, row in rows]
         known = [delta for delta in found if math.isfinite(delta)]
-        return sum(known) / len(known) if known else -math.inf
+        return sum(known) / len(known) if known else math.nan
 
 
 @dataclass(frozen=True)
@@ -159,10 +162,12 @@ def _task(data: RunData, name: str, tuned: bool, columns: Sequence[Column]) -> T
     for loss in (loss for loss in data.labels if any(loss in column.rows for column in mine)):
         found: dict[str, list[tuple[Column, Row]]] = {}
         for column in (column for column in mine if loss in column.rows):
-            found.setdefault(column.rows[loss]["verdict"], []).append((column, column.rows[loss]))
+            row = column.rows[loss]
+            absent = row["verdict"] == NOT_TESTABLE and AT_CHANCE not in row["flags"]
+            found.setdefault(NOT_COMPARED if absent else row["verdict"], []).append((column, row))
         standings.append(Standing(loss, found))
     sign = data.headline.sign
-    best = sorted(standings, key=lambda standing: -sign * standing.mean)
+    best = sorted(standings, key=lambda standing: (math.isnan(standing.mean), -sign * standing.mean))
     return Task(name, tuned, mine, best)
 
 

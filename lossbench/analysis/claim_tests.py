@@ -27,6 +27,7 @@ from lossbench.analysis.verdicts import (
     noise,
     one_seed_decides,
 )
+from lossbench.core.errors import StoreError
 from lossbench.core.format import Claim
 from lossbench.core.point import Point
 from lossbench.suite.claims import covers, variants
@@ -39,6 +40,7 @@ Said = tuple[str, str]  # a verdict, and why
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 SHAPES = {"follows": SUPPORTED, "flat": CONTRADICTED, "opposed": CONTRADICTED, "turns": UNDECIDED, "open": UNDECIDED}
 NOT_RUN = "not run"  # the evidence of a claim without records
+MOST_PLACES = 3  # points that the evidence of a claim names
 
 
 def family_of(claim: Claim) -> str:
@@ -49,6 +51,26 @@ def covered(data: RunData, claim: Claim) -> list[Point]:
     """The measured points that a claim is about."""
     points = [cell.point for cell in data.timed] if claim.metric == "step_seconds" else data.points
     return [point for point in points if covers(claim, point)]
+
+
+def gap(data: RunData, claim: Claim) -> tuple[str, bool]:
+    """The points that a claim is about and that no loss has finished, as text; whether it can be tested without them.
+
+    A trend can do without some values of its axis. A mean over points needs all of them.
+    """
+    known = covered(data, claim)
+    kind = "timing" if claim.metric == "step_seconds" else "train"
+    planned = dict.fromkeys(cell.point for cell in data.cells if cell.kind == kind)
+    lost = [point for point in planned if covers(claim, point) and point not in set(known)]
+    if claim.follows_axis and claim.along:
+        lost = [p for p in lost if claim.along in p and (claim.values is None or p[claim.along] in claim.values)]
+    if not lost or not known:
+        return "", True
+    places = list(dict.fromkeys(point.told(data.axes) for point in lost))
+    more = f" and {len(places) - MOST_PLACES} more points" if len(places) > MOST_PLACES else ""
+    apart = _apart(claim)
+    kept = {point.without(*apart) for point in known}
+    return f"no result at {'; '.join(places[:MOST_PLACES])}{more}", all(point.without(*apart) in kept for point in lost)
 
 
 # ---- one loss against another ----------------------------------------------------------------------------------------
@@ -356,26 +378,38 @@ def followed(data: RunData, claim: Claim, axis: str) -> list[Side]:
         found = [(value, [p for p in where if p[axis] == value], str(claim.loss)) for value in values]
     else:
         mine = (cell for cell in data.cells if cell.experiment == claim.experiment and cell.kind == "train")
-        labels = variants(list({cell.loss.label: cell.loss for cell in mine}.values()), str(claim.loss), axis)
+        specs = list({cell.loss.label: cell.loss for cell in mine}.values())
+        try:
+            labels = variants(specs, str(claim.loss), axis)
+        except ValueError as error:  # of several runs: one suite would have been refused
+            raise StoreError(f"claim '{claim.text}': {error}; or report these runs one by one") from error
         found = [(value, where, label) for value, label in labels.items()]
     return [side for side in found if claim.values is None or side[0] in claim.values]
 
 
 def _crossed(where: Sequence[Point], axis: str, claim: Claim) -> list[Point]:
-    """The points whose other axes exist at every value of `axis`: else the trend would be one along several axes.
+    """The points of a complete grid of `axis` and the other axes: else it would be a trend along several axes.
 
-    A minimum width belongs to its number of classes.
+    Minimum widths belong to one number of classes. A trend along the classes leaves them out, unless it is about them;
+    another one follows the values that all numbers of classes have.
     """
-    apart = (axis, "width") if axis == "classes" and claim.width == "min" else (axis,)
+    apart = _apart(claim)
     where = [point for point in where if axis in point and (claim.values is None or point[axis] in claim.values)]
-    found: dict[Any, set[Point]] = {}
+    others: dict[Point, set[Any]] = {}
     for point in where:
-        found.setdefault(point[axis], set()).add(point.without(*apart))
-    shared = set.intersection(*found.values()) if found else set()
-    if not shared:  # no others have all values: follow the values of the commonest one
-        counts = [point.without(*apart) for point in where]
-        shared = {max(counts, key=counts.count)} if counts else set()
-    return [point for point in where if point.without(*apart) in shared]
+        others.setdefault(point.without(*apart), set()).add(point[axis])
+    if axis == "classes":
+        every = set().union(*others.values())
+        return [point for point in where if others[point.without(*apart)] == every]
+    shared = set.intersection(*others.values()) if others else set()
+    return [point for point in where if point[axis] in shared]
+
+
+def _apart(claim: Claim) -> tuple[str, ...]:
+    """The axes along which a claim may do without some points; a minimum width belongs to its number of classes."""
+    if not claim.follows_axis or claim.along is None:
+        return ()
+    return (claim.along, "width") if claim.along == "classes" and claim.width == "min" else (claim.along,)
 
 
 def _noise(data: RunData, claim: Claim, series: Series, weights: NDArray[np.float64]) -> float:

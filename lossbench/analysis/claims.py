@@ -113,11 +113,15 @@ def _row(data: RunData, verdicts: Verdicts, claim: Claim, series: Series | None)
     if unknown := _unknown(data, claim):  # of a plan by an older version
         why = f"this lossbench has no metric '{min(unknown)}'"
         return {**nothing(0, "", NOT_TESTABLE, why), **said, "states": claim.text, "family": claim.family}
-    if claim.along is None or series is None:
+    lost, testable = claim_tests.gap(data, claim)
+    if not testable:
+        found = nothing(0, "", NOT_TESTABLE, lost)
+    elif claim.along is None or series is None:
         found = claim_tests.two_losses(data, verdicts, claim)
     else:
         test = claim_tests.unchanged if claim.unchanged_with else claim_tests.trend
         found = test(data, claim, claim.along, series, verdicts.level(family_of(claim)))
+        found["evidence"] += f"; {lost}" if lost and was_run(found) else ""
     return {**found, **said, "states": states(claim, data.metrics), "family": claim.family}
 
 

@@ -34,11 +34,15 @@ def judged(data: RunData) -> pd.DataFrame:
             total = int(data.measured.totals[point, loss])
             differs = differences(table.protocol, cell, data.info.examples.get(cell.dataset.label), total)
             resolution = data.measured.resolution("accuracy", [point], loss)
-            margin = data.margin("accuracy") or MARGIN
-            found = stats.reproduction(measured, value, margin, differs=differs, resolution=resolution)
+            found = stats.reproduction(measured, value, margin(data), differs=differs, resolution=resolution)
             numbers = {name: getattr(found, name) for name in NUMBERS}
             rows.append({**point.row, "loss": loss, **numbers, "differs": "; ".join(differs), "source": table.source})
     return pd.DataFrame(rows, columns=PUBLISHED_COLUMNS)
+
+
+def margin(data: RunData) -> float:
+    """The largest half-width, in points, of a prediction interval that can reproduce a number."""
+    return data.margin("accuracy") or MARGIN
 
 
 def differences(protocol: Protocol | str | None, cell: Cell, examples: int | None, total: int) -> list[str]:

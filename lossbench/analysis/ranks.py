@@ -1,11 +1,13 @@
 """Losses across datasets, by ranks. N is the number of datasets: seeds and points are averaged within each.
 
-Nothing is averaged over backbones: where a dataset has several, there is one ranking per backbone.
+Nothing is averaged over tasks or backbones: where a dataset has several, there is one ranking for each of them.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lossbench import stats
@@ -23,7 +25,13 @@ class Ranking:
     difference: float  # Nemenyi's critical difference of two mean ranks
     pairs: list[stats.RankedPair]  # each loss with the baseline, by Wilcoxon's test
     averaged: tuple[str, ...]  # the axes over whose values accuracies were averaged within a dataset
-    backbone: str = ""  # the one it is about, where datasets have several
+    task: str = ""  # the one it is about, where datasets have several
+    backbone: str = ""  # likewise
+
+    @property
+    def name(self) -> str:
+        """What it is about, where there are several rankings."""
+        return ", ".join(part for part in (self.task, self.backbone and f"backbone {self.backbone}") if part)
 
     @property
     def enough(self) -> bool:
@@ -48,27 +56,31 @@ class Ranking:
 
 
 def rankings(data: RunData) -> list[Ranking]:
-    """One ranking per backbone where a dataset has several backbones, else one or none."""
-    found: dict[str, set[str]] = {}
-    for point in _points(data):
-        found.setdefault(identity(point["dataset"]), set()).add(point["backbone"])
-    several = any(len(backbones) > 1 for backbones in found.values())
-    names = dict.fromkeys(point["backbone"] for point in _points(data)) if several else [""]
-    return [ranking for name in names if (ranking := ranked(data, name))]
+    """One ranking, or one per task and backbone where a dataset has several of them."""
+    tasks = {point: rows["task"].iloc[0] for point, rows in data.trained_at.items()}
+    places = [(identity(point["dataset"]), tasks[point], point["backbone"], point) for point in _points(data)]
+
+    def several(values: Iterable[tuple[str, str]]) -> bool:
+        """Whether a dataset has more than one of these values."""
+        return max(Counter(dataset for dataset, _ in set(values)).values(), default=0) > 1
+
+    by_task = several((dataset, task) for dataset, task, *_ in places)
+    by_backbone = several((dataset, backbone) for dataset, _, backbone, _ in places)
+    groups: dict[tuple[str, str], list[Point]] = {}
+    for _, task, backbone, point in places:
+        groups.setdefault((task if by_task else "", backbone if by_backbone else ""), []).append(point)
+    found = ((names, _ranked(data, points)) for names, points in groups.items())
+    return [replace(ranking, task=task, backbone=backbone) for (task, backbone), ranking in found if ranking]
 
 
-def ranked(data: RunData, backbone: str = "") -> Ranking | None:
-    """The ranking with one backbone, or with the only one of each dataset.
-
-    None without two datasets that have two losses in common.
-    """
+def _ranked(data: RunData, points: Sequence[Point]) -> Ranking | None:
+    """The ranking over these points; None without two datasets that have two losses in common."""
     baseline, sign = data.info.baseline, data.headline.sign
     by_dataset: dict[str, dict[Point, dict[str, float]]] = {}
-    for point in _points(data):
-        if point["backbone"] == backbone or not backbone:
-            found = {loss: data.measured.at(data.headline.name, point, loss) for loss in data.labels}
-            means = {loss: sign * sum(values.values()) / len(values) for loss, values in found.items() if values}
-            by_dataset.setdefault(identity(point["dataset"]), {})[point] = means
+    for point in points:
+        found = {loss: data.measured.at(data.headline.name, point, loss) for loss in data.labels}
+        means = {loss: sign * sum(values.values()) / len(values) for loss, values in found.items() if values}
+        by_dataset.setdefault(identity(point["dataset"]), {})[point] = means
     shared = [loss for loss in data.labels if all(any(loss in m for m in of.values()) for of in by_dataset.values())]
     if len(by_dataset) < 2 or len(shared) < 2:
         return None
@@ -80,11 +92,12 @@ def ranked(data: RunData, backbone: str = "") -> Ranking | None:
             return None  # no point of this dataset has all losses
         values[dataset] = {loss: [means[loss] for means in complete.values()] for loss in shared}
         averaged |= dict.fromkeys(varied(complete))
+        averaged |= dict.fromkeys(["experiment"] * (len({point["experiment"] for point in complete}) > 1))
     table = stats.over_datasets(values)
     pairs = stats.pairwise(table, baseline=baseline) if baseline in shared else []
     difference = stats.critical_difference(len(shared), len(by_dataset))
     stated = replace(table, means=sign * table.means)
-    return Ranking(stated, stats.friedman(table), difference, pairs, tuple(averaged), backbone)
+    return Ranking(stated, stats.friedman(table), difference, pairs, tuple(averaged))
 
 
 def _points(data: RunData) -> list[Point]:

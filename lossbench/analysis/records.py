@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, Self
 
@@ -22,6 +22,7 @@ from lossbench.core.model import Cell, SuiteInfo
 from lossbench.core.point import Point, varied
 from lossbench.store.records import Plan, Scan, Store, tabulated
 from lossbench.suite.claims import default_applies
+from lossbench.suite.settings import scored
 
 # Columns that are no single values, or long texts: not in records.csv.
 BULKY = (
@@ -55,6 +56,7 @@ class RunData:
     cells: tuple[Cell, ...]
     records: pd.DataFrame  # one row per planned cell that has a record
     damaged: Mapping[str, str]
+    trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # their status, cause and score, by key
 
     @classmethod
     def read(
@@ -71,6 +73,9 @@ class RunData:
         infos, cells = zip(*(plans or [store.plan() for store in stores]), strict=True)
         if len(names := sorted({info.name for info in infos})) > 1:
             raise StoreError(f"these runs belong to different suites ({', '.join(names)}); report them one by one")
+        for key in ("baseline", "headline", "margin"):
+            if len(found := list(dict.fromkeys(str(getattr(info, key)) for info in infos))) > 1:
+                raise StoreError(f"these runs differ in '{key}' ({', '.join(found)}); report them one by one")
         merged = _merged(cells)
         records: dict[str, Any] = {}
         damaged: dict[str, str] = {}
@@ -82,8 +87,11 @@ class RunData:
             records |= {key: record for key, record in sound.items() if key not in finished}
         folders = tuple(map(str, runs))
         info = SuiteInfo.joined(infos, folders)
+        planned = {cell.experiment for cell in merged}
+        info = replace(info, missing={name: why for name, why in info.missing.items() if name not in planned})
         table = tabulated(merged, records, info.metrics)
-        return cls(info, folders, tuple(merged), table, damaged)
+        trials = scored([cell for cell in merged if cell.trial is not None], records, info.headline_metric)
+        return cls(info, folders, tuple(merged), table, damaged, trials)
 
     @cached_property
     def trained(self) -> pd.DataFrame:

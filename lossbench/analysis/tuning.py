@@ -24,11 +24,7 @@ def tuned(data: RunData) -> pd.DataFrame:
     budget = data.info.tuning
     if budget is None:
         return pd.DataFrame(columns=TUNING_COLUMNS)
-    once = data.records.drop_duplicates("key")  # two experiments may share a cell
-    once = once.assign(score=data.headline.sign * once[data.headline.column].astype(float))
-    once = once[(once["status"] != "done") | once["score"].notna()]  # measured with other code: to be measured again
-    records = once.set_index("key")[["status", "cause", "score"]].to_dict("index")
-    trials = tried(data.cells, records)
+    trials = tried(data.cells, data.trials)
     planned = dict.fromkeys((cell.point, cell.loss.label) for cell in data.cells if cell.kind == "train")
     rows = []
     for point, loss in planned:

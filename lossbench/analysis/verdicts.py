@@ -16,6 +16,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lossbench import stats
 from lossbench.analysis.measured import Contrast, LossAt, contrast
 from lossbench.analysis.records import RunData
@@ -256,20 +259,17 @@ def _contrast(data: RunData, asked: Asked, deviation: float) -> Contrast:
 def noise(data: RunData, metric: str, terms: Iterable[Term], seeds: list[int]) -> float:
     """The standard error that the choice of test examples adds to a sum of terms; 0 where it is not known.
 
-    Terms of one dataset and number of classes have the same test examples. Others count as independent, which errs
-    towards more noise where they share some.
+    Terms of one dataset, number of classes and number of test examples have the same test examples. Others count as
+    independent, which errs towards more noise where they share some.
     """
     if not seeds or data.metrics[metric].source != "test":
         return 0.0
-    groups: dict[tuple[Any, Any], list[Term]] = {}
+    gaps: dict[tuple[Any, ...], NDArray[np.float64]] = {}  # weighted sums, seeds × test examples
     for term in terms:
-        groups.setdefault((term.point["dataset"], term.point["classes"]), []).append(term)
-    variance = 0.0
-    for group in groups.values():
-        tables = [data.examples(metric, term.point, term.loss, seeds) for term in group]
-        if any(table is None for table in tables) or len({table.shape for table in tables if table is not None}) > 1:
+        table = data.examples(metric, term.point, term.loss, seeds)
+        if table is None:
             return 0.0
-        gaps = sum(term.weight * table for term, table in zip(group, tables, strict=True) if table is not None)
-        error = stats.example_error(gaps)
-        variance += 0.0 if math.isnan(error) else error**2
-    return math.sqrt(variance)
+        examples = term.point["dataset"], term.point["classes"], table.shape
+        gaps[examples] = np.add(gaps.get(examples, 0.0), term.weight * table)
+    errors = [stats.example_error(table) for table in gaps.values()]
+    return math.sqrt(sum(error**2 for error in errors if not math.isnan(error)))

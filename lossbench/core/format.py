@@ -303,6 +303,8 @@ class Claim(ClaimKeys):
     not_worse: str | None = None
     loss: str | None = None
     follows_axis: bool = False  # a trend along an axis of the grid, not along an option of the loss
+    case: dict[str, AxisValue] = {}  # the values of the axes that it does not average over; exact, unlike those of `at`
+    where: str = ""  # the end of its text in parentheses, which tells it from other cases
 
     @property
     def said(self) -> str:

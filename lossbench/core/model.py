@@ -16,12 +16,12 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from lossbench.core import plain
-from lossbench.core.errors import bounded
+from lossbench.core.errors import StoreError, bounded
 from lossbench.core.format import Claim, PublishedText, Schedule, Task, Timing
 from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import without
 from lossbench.core.metric import Metric
-from lossbench.core.point import Point, shown
+from lossbench.core.point import Point, shown, told
 from lossbench.core.values import frozen
 
 # Raised whenever lossbench's own training or evaluation code changes results, so that older records are not taken for
@@ -219,6 +219,22 @@ class Budget:
             data["schedule"] = {"lr": lr} if lr else {}
         return cls(**data)
 
+    @classmethod
+    def joined(cls, budgets: Sequence[Budget]) -> Budget | None:
+        """The budget of several runs of one suite, which must be equal but for the experiments and losses."""
+        if not budgets:
+            return None
+        first = budgets[0]
+        for name in ("trials", "seeds", "validation", "schedule"):
+            if odd := next((other for other in budgets if getattr(other, name) != getattr(first, name)), None):
+                both = f"{getattr(first, name)}, {getattr(odd, name)}"
+                raise StoreError(f"these runs differ in 'tune.{name}' ({both}); report them one by one")
+        experiments, ranges = (
+            {key: value for budget in reversed(budgets) for key, value in getattr(budget, name).items()}
+            for name in ("experiments", "ranges")
+        )
+        return replace(first, experiments=experiments, ranges=ranges)
+
 
 @dataclass(frozen=True)
 class SuiteInfo:
@@ -260,19 +276,18 @@ class SuiteInfo:
             """A mapping with the keys of all runs; of a key that several have, the value of the first."""
             return {key: value for info in reversed(infos) for key, value in getattr(info, name).items()}
 
-        home = {name: info for info in reversed(infos) for name in info.published}
-        claims = [claim for info in infos for claim in info.claims if home.get(claim.experiment, first) is info]
-        stated = list(dict.fromkeys(claim.said for info in infos for claim in info.claims))
         return replace(
             first,
-            claims=tuple(sorted(claims, key=lambda claim: stated.index(claim.said))),
+            claims=_united_claims(infos),
             published=united("published"),
             missing=united("missing"),
             examples=united("examples"),
             looks=united("looks"),
             profile=" + ".join(dict.fromkeys(info.profile for info in infos if info.profile)) or None,
             command="\n".join(commands),
-            tuning=next((info.tuning for info in infos if info.tuning), None),
+            tuning=Budget.joined([info.tuning for info in infos if info.tuning]),
+            note=" ".join(dict.fromkeys(info.note for info in infos if info.note)),
+            overrides=list(dict.fromkeys(text for info in infos for text in info.overrides)),
             metrics=tuple({metric.name: metric for info in infos for metric in info.metrics}.values()),
         )
 
@@ -296,6 +311,33 @@ class SuiteInfo:
         tuning = Budget.from_json(data["tuning"]) if data.get("tuning") else None
         metrics = tuple(Metric.from_json(metric) for metric in data.get("metrics", ()))
         return cls(**{**data, "claims": claims, "published": published, "tuning": tuning, "metrics": metrics})
+
+
+def _united_claims(infos: Sequence[SuiteInfo]) -> tuple[Claim, ...]:
+    """The claims of several runs: those of the first run that has the experiment, and cases that only others have."""
+    home = {name: info for info in reversed(infos) for name in info.published}
+    groups: dict[str, list[Claim]] = {}
+    for info in infos:
+        for claim in info.claims:
+            same = groups.setdefault(claim.model_dump_json(exclude={"text", "case", "where"}), [])
+            if home.get(claim.experiment, infos[0]) is info or all(claim.case != other.case for other in same):
+                same.append(claim)
+    stated = list(dict.fromkeys(claim.said for info in infos for claim in info.claims))
+    claims = [claim for same in groups.values() for claim in distinguished(same)]
+    return tuple(sorted(claims, key=lambda claim: stated.index(claim.said)))
+
+
+def distinguished(same: Sequence[Claim]) -> list[Claim]:
+    """Cases of one claim: where there are several, their texts end with the values in which they differ."""
+    names = dict.fromkeys(name for claim in same for name in claim.case)
+    differing = [name for name in names if len({claim.case.get(name) for claim in same}) > 1]
+
+    def named(claim: Claim) -> Claim:
+        where = ", ".join(told(name, claim.case[name]) for name in differing if claim.case.get(name) is not None)
+        text = claim.text.removesuffix(f" ({claim.where})")
+        return claim.model_copy(update={"text": f"{text} ({where})" if where else text, "where": where})
+
+    return [named(claim) for claim in same]
 
 
 def _claim(written: Mapping[str, Any]) -> Claim:

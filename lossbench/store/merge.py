@@ -114,7 +114,9 @@ def common_plan(plans: Sequence[Plan]) -> tuple[SuiteInfo, list[Cell]]:
                 )
     missing = {name: why for name, why in first.info.missing.items() if name not in having}
     added = [cell for name, plan in having.items() if plan is not first for cell in plan.of(name)]
-    return replace(first.info, missing=missing), [*first.cells, *added]
+    examples = {label: count for plan in reversed(plans) for label, count in plan.info.examples.items()}
+    looks = {name: max((p.info.looks.get(name, []) for p in plans), key=len) for p in plans for name in p.info.looks}
+    return replace(first.info, missing=missing, examples=examples, looks=looks), [*first.cells, *added]
 
 
 def _untuned(experiment: str, info: SuiteInfo) -> str:

@@ -83,7 +83,7 @@ class Store:
         self.prepared = info, list(cells)
 
     def _looks(self, cells: Sequence[Cell], info: SuiteInfo) -> dict[str, list[int]]:
-        """The numbers of seeds that each experiment had in earlier plans of this folder, if they differ.
+        """The numbers of seeds that each experiment had in earlier plans of this folder (or of merged ones: `info`).
 
         Seeds added after looking at the results make chance findings likelier; the report warns about it. Seeds may
         also be added with --set or by another profile, so an experiment that keeps some of its cells is the same one.
@@ -92,13 +92,13 @@ class Store:
             before, old = self.plan()
         except StoreError:
             self._keep_plan()
-            return {}
-        found = {}
+            return dict(info.looks)
+        found = dict(info.looks)
         known = {cell.key for cell in old}
         alike = (before.profile, before.overrides) == (info.profile, info.overrides)
         same = {cell.experiment for cell in cells if alike or cell.key in known}
         for name, seeds in _seeds([cell for cell in cells if cell.experiment in same]).items():
-            looks = [*before.looks.get(name, []), _seeds(old).get(name, seeds)]
+            looks = [*(before.looks.get(name) or found.get(name, [])), _seeds(old).get(name, seeds)]
             if kept := [count for place, count in enumerate(looks) if count != [*looks, seeds][place + 1]]:
                 found[name] = kept
         return found

@@ -10,8 +10,8 @@ from lossbench.core.format import Claim
 from lossbench.core.geometry import minimum_width
 from lossbench.core.labels import label, parse_label
 from lossbench.core.metric import Metric
-from lossbench.core.model import Experiment, Spec
-from lossbench.core.point import Point, told
+from lossbench.core.model import Experiment, Spec, distinguished
+from lossbench.core.point import Point
 from lossbench.suite.names import Names, Path
 
 # By form, which is named by its first key: other keys that it needs, and keys that it may have.
@@ -35,6 +35,7 @@ def covers(claim: Claim, point: Point) -> bool:
         and width in (None, point["width"])
         and claim.classes in (None, point["classes"])
         and point.lies(claim.at)
+        and all(point.get(name) == value for name, value in claim.case.items())
     )
 
 
@@ -44,16 +45,8 @@ def cases(claim: Claim, experiment: Experiment) -> list[Claim]:
     if claim.follows_axis:
         points = [point for point in points if claim.along in point]
     apart = [name for name in experiment.axes if name not in (*AVERAGED, claim.along)]
-    found = list(dict.fromkeys(tuple((name, point.get(name)) for name in apart) for point in points))
-    if len(found) < 2:
-        return [claim]
-    differing = [name for name in apart if len({dict(case)[name] for case in found}) > 1]
-
-    def case_of(values: Mapping[str, Any]) -> Claim:
-        named = ", ".join(told(name, values[name]) for name in differing if values[name] is not None)
-        return claim.model_copy(update={"at": {**claim.at, **values}, "text": f"{claim.text} ({named})"})
-
-    return [case_of(dict(case)) for case in found]
+    distinct = dict.fromkeys(tuple((name, point.get(name)) for name in apart) for point in points)
+    return distinguished([claim.model_copy(update={"case": dict(case)}) for case in distinct]) or [claim]
 
 
 def meaning(claim: Claim, experiment: Experiment, margin: float) -> Any:

@@ -128,6 +128,18 @@ def resolve(registry: Registry, kind: Kind, name: str, written: Mapping[str, Any
             raise OptionError(key, f"option '{key}' of {kind} '{name}' {found[1]}")
     options = {key: as_json(value) for key, value in plugin.parse_options(written).items()}
     shown = {key: value for key, value in options.items() if key in written}
+    for key, value in shown.items():
+        if not _readable(name, key, value):
+            said = f"{value!r} cannot be part of a label name[option=value,…]; use a text without commas and brackets"
+            raise PluginError(f"option '{key}' of {kind} '{name}': {said}")
     # For a dataset, `plan.job.with_data` replaces this by the digest of its arrays.
     source = plugin.source_hash if kind == "dataset" else plugin.identity(options)
     return Spec(name, options, label(name, shown), source)
+
+
+def _readable(name: str, key: str, value: Any) -> bool:
+    """Whether a label with this option can be read back: reports and claims take labels apart."""
+    try:
+        return list(parse_label(label(name, {key: value}))[1]) == [key]
+    except ValueError:
+        return False

@@ -62,7 +62,7 @@ def test_ranks_are_of_means_inside_each_dataset(results):
     frame = results.trained
     means = frame.groupby(["dataset", "label"])["accuracy"].mean().unstack()[list(GAIN)]
     expected = means.rank(axis=1, ascending=False).mean()
-    found = ranks.ranked(results)
+    (found,) = ranks.rankings(results)
     assert dict(zip(found.table.losses, found.test.ranks, strict=True)) == pytest.approx(dict(expected))
     assert found.test.datasets == 7
     chi2 = scipy.stats.friedmanchisquare(*(means[name] for name in GAIN)).statistic
@@ -73,7 +73,7 @@ def test_ranks_are_of_means_inside_each_dataset(results):
 
 def test_the_section_states_n_the_test_and_the_critical_difference(results):
     rows, text = shown(results)
-    found = ranks.ranked(results)
+    (found,) = ranks.rankings(results)
     difference = 2.569 * np.sqrt(4 * 5 / (6 * 7))
     assert "N = 7 datasets" in text
     assert f"χ² = {found.test.chi2:.2f}" in text
@@ -101,14 +101,16 @@ def test_one_dataset_is_nothing_to_rank(one_dataset):
 def test_a_loss_that_a_dataset_lacks_is_not_ranked(results):
     frame = results.records
     frame = frame[~((frame["label"] == "hinge") & (frame["dataset"] == "set5"))]
-    assert ranks.ranked(replace(results, records=frame)).table.losses == ("softmax", "w_softmax", "center")
+    (found,) = ranks.rankings(replace(results, records=frame))
+    assert found.table.losses == ("softmax", "w_softmax", "center")
 
 
 def test_only_points_that_have_every_loss_are_averaged(results):
     """Without hinge at one width, that width counts for no loss: else means over different widths would be ranked."""
     frame = results.records
     gap = (frame["label"] == "hinge") & (frame["dataset"] == "set5") & (frame["width"] == 16)
-    found = ranks.ranked(replace(results, records=frame[~gap])).table
+    (ranking,) = ranks.rankings(replace(results, records=frame[~gap]))
+    found = ranking.table
     narrow = frame[(frame["dataset"] == "set5") & (frame["width"] == 8)].groupby("label")["accuracy"].mean()
     row = dict(zip(found.losses, found.means[found.datasets.index("set5")], strict=True))
     assert row == pytest.approx({label: narrow[label] for label in GAIN})
@@ -129,7 +131,7 @@ def test_a_subset_is_no_other_dataset(dataset, identity):
 
 def test_wilcoxon_is_silent_where_it_could_find_nothing(results):
     """Three pairs with the baseline under Holm ask for p < 0.05/3; seven datasets give 2/2⁷ = 0.016 at the least."""
-    found = ranks.ranked(results)
+    (found,) = ranks.rankings(results)
     assert stats.pairs_needed(0.05 / 3) == 7
     assert all(np.isfinite(pair.test.p) for pair in found.pairs)
 

@@ -128,7 +128,8 @@ def analysed(
     """The results of such a run without a folder, so without correctness bits."""
     cells = tuple(planned(suite, truth, total))
     records = {record.cell.key: record.to_json() for record, _ in records_of(cells, truth, total, times or {})}
-    return Results(suite.info, ("runs/made-up",), cells, tabulated(cells, records, suite.info.metrics), {})
+    trials = scored([cell for cell in cells if cell.trial is not None], records, suite.info.headline_metric)
+    return Results(suite.info, ("runs/made-up",), cells, tabulated(cells, records, suite.info.metrics), {}, trials)
 
 
 def processes_of(cell: Cell) -> list[int]:

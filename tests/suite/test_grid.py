@@ -219,11 +219,11 @@ def test_a_trend_has_a_case_per_dataset_backbone_and_other_value(results):
     cases = {claim.text for claim in results.info.claims}
     assert len(cases) == 3 * 2  # backbones × rates; glyphs sweeps no training images
     assert "grows (cnn[channels=4,depths=(1)], lr = 0.1)" in cases
-    assert all(claim.at["dataset"] == "digits" for claim in results.info.claims)
+    assert all(claim.case["dataset"] == "digits" for claim in results.info.claims)
 
 
 def test_trends_are_followed_within_their_case(results):
-    by_rate = {claim.text: claim.at["lr"] for claim in results.info.claims}
+    by_rate = {claim.text: claim.case["lr"] for claim in results.info.claims}
     wanted = {0.1: "supported", 0.02: "contradicted"}
     for row in results.claims.to_dict("records"):
         assert row["verdict"] == wanted[by_rate[row["text"]]], row["text"]

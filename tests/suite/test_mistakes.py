@@ -44,7 +44,7 @@ losses = [
   "center",
 ]
 classes = [5, <6|11|experiment.a.classes[1]: 'digits' has only 10 classes, got 11>]
-metrics = [<"nll"|"nnl"|experiment.a.metrics[0]: unknown metric>, <"ece"|"eer"|experiment.a.metrics[1]: 'eer' is meas>]
+metrics = [<"nll"|"nnl"|experiment.a.metrics[0]: unknown metric>, <"ece"|"eer"|experiment.a.metrics[1]: 'eer' is only>]
 [experiment.published]
 values = { <softmax|sofmax|experiment.a.published.values: unknown loss> = 90.0, center = 91.0 }
 classes = <5|7|experiment.a.published.classes: 7 is not among>

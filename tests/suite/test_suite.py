@@ -260,7 +260,7 @@ def test_the_task_is_written_beside_the_dataset_not_in_it(read_suite):
 
 def test_a_claim_on_a_verification_metric_needs_a_verification(read_suite):
     claim = '\n[[claim]]\ntext = "x"\nexperiment = "digits"\nmetric = "auc"\nbetter = "w_softmax"\nthan = "softmax"\n'
-    with pytest.raises(SuiteError, match=r"claim\[0\]\.metric: .*not a verification"):
+    with pytest.raises(SuiteError, match=r"claim\[0\]\.metric: .*only available for verification"):
         read_suite(SMALL + claim)
 
 

@@ -60,7 +60,7 @@ def critical_difference_diagram(results: Results) -> Drawing | None:
             else "It finds no difference between the losses, so one bar joins all of them."
         )
         parts.append(
-            f"{f'{found.backbone}: mean' if found.backbone else 'Mean'} ranks over N = {len(datasets)} datasets "
+            f"{f'{found.name}: mean' if found.name else 'Mean'} ranks over N = {len(datasets)} datasets "
             f"({', '.join(datasets)}), each counted once with its mean over seeds{over}. Friedman's test (Iman and "
             f"Davenport's F): p {p if p.startswith('<') else f'= {p}'}. {verdict}"
         )
@@ -97,8 +97,8 @@ def _diagram(ax: Axes, found: Ranking, look: dict[str, Look]) -> None:
     ax.text(1 + found.difference / 2, 0.8, f"CD = {found.difference:.2f}", ha="center", va="bottom", fontsize=8)
     ax.set_ylim(-bars - 0.3 * half, 1.15)
     ax.set_axis_off()
-    if found.backbone:
-        ax.set_title(style.short(found.backbone), fontsize=8.5)
+    if found.name:
+        ax.set_title(style.short(found.name), fontsize=8.5)
 
 
 def _name(

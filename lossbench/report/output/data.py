@@ -98,6 +98,7 @@ def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _ranks(ranking: Ranking) -> dict[str, Any]:
     return {
+        "task": ranking.task,
         "backbone": ranking.backbone,
         "averaged": list(ranking.averaged),
         "datasets": ranking.table.datasets,

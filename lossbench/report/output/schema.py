@@ -102,6 +102,7 @@ class Warned(Strict):
 
 
 class Ranks(Strict):
+    task: str = Field(description="the task it is about; empty where each dataset has one")
     backbone: str = Field(description="the backbone it is about; empty where each dataset has one")
     averaged: list[str] = Field(description="the axes over whose values accuracies are averaged within a dataset")
     datasets: list[str]
@@ -179,7 +180,7 @@ class ReportData(Strict):
     published: Annotated[list[Any], Columns(PUBLISHED_COLUMNS)]
     tuning: Tuning | None
     ranks: Ranks | None = Field(description="the first of `rankings`")
-    rankings: list[Ranks] = Field(description="one, or one per backbone where a dataset has several")
+    rankings: list[Ranks] = Field(description="one, or one per task and backbone where a dataset has several")
     phases: Annotated[list[Any], Columns(PHASE_COLUMNS)]
     front: Annotated[list[Any], Columns(FRONT_COLUMNS)]
     threats: list[Warned]

@@ -157,7 +157,7 @@ def _ranked(results: Results, found: Ranking) -> list[Block]:
         rows.append(row)
     what, over = words.measured(headline), ", ".join(SHORT.get(name, name) for name in found.averaged)
     caption = (
-        (f"Backbone {found.backbone}: {what}" if found.backbone else words.capital(what))
+        (f"{words.capital(found.name)}: {what}" if found.name else words.capital(what))
         + f", averaged over seeds{f' and points (which differ in {over})' if over else ''} within each dataset; ranks "
         f"over N = {n} datasets, 1 is best. Rank effect: the rank-biserial correlation of the paired differences, "
         "from −1 (always behind the baseline) to 1 (always ahead)."

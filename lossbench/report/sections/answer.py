@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lossbench import stats
-from lossbench.analysis.answer import Answer, Column, Standing, Task
+from lossbench.analysis.answer import NOT_COMPARED, Answer, Column, Standing, Task
 from lossbench.analysis.results import Results
 from lossbench.analysis.verdicts import AT_CHANCE, NOT_TESTABLE, ONE_SEED
 from lossbench.core import plain
@@ -62,6 +62,9 @@ def _sentence(results: Results, task: Task) -> Prose:
         )
     if barred := task.having(NOT_TESTABLE):
         parts.append(f"{_losses(task, barred, NOT_TESTABLE)} {_are(barred)} at chance and not tested")
+    if absent := task.having(NOT_COMPARED):
+        said = f"{_are(absent)} not compared, as no seed has results of both losses"
+        parts.append(f"{_losses(task, absent, NOT_COMPARED)} {said}")
     lead = f"{words.capital(task.name)} on {names} ({seeds} seeds, {settings}):"
     return Prose(f"{'; '.join(parts)}.", lead=lead)
 

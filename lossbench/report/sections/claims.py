@@ -7,6 +7,7 @@ from typing import Any
 
 from lossbench.analysis.claim_tests import NOT_RUN
 from lossbench.analysis.claims import OUTCOMES, cells_behind, outcomes, was_run
+from lossbench.analysis.published import margin
 from lossbench.analysis.results import Results
 from lossbench.core.format import Claim
 from lossbench.report import words
@@ -111,7 +112,7 @@ def _comparable(results: Results, found: list[dict[str, Any]]) -> Table:
     ]
     caption = (
         "The prediction interval is where another run of ours would fall with 95 % probability. reproduced: the "
-        f"published number lies in it, and it is no wider than ±{results.info.margin:g} points; underpowered: it is "
+        f"published number lies in it, and it is no wider than ±{margin(results):g} points; underpowered: it is "
         "wider, or there are fewer than five runs; above, below: our numbers are higher or lower."
     )
     left = ["experiment", "loss", "verdict"]
