@@ -320,7 +320,8 @@ def _united_claims(infos: Sequence[SuiteInfo]) -> tuple[Claim, ...]:
     for info in infos:
         for claim in info.claims:
             same = groups.setdefault(claim.model_dump_json(exclude={"text", "case", "where"}), [])
-            if home.get(claim.experiment, infos[0]) is info or all(claim.case != other.case for other in same):
+            new = claim.experiment in info.published and all(claim.case != other.case for other in same)
+            if new or home.get(claim.experiment, infos[0]) is info:
                 same.append(claim)
     stated = list(dict.fromkeys(claim.said for info in infos for claim in info.claims))
     claims = [claim for same in groups.values() for claim in distinguished(same)]

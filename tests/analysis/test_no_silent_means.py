@@ -72,6 +72,17 @@ def test_runs_with_different_datasets_keep_their_own_cases(order, tmp_path, read
     assert found == {"t (digits)": "supported", "t (glyphs[classes=10])": "contradicted"}
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_a_run_without_an_experiment_adds_no_case_of_its_claims(order, tmp_path, read_suite):
+    more = SIX.partition("[[experiment]]")[2].replace('name = "digits"', 'name = "more"')
+    text = f'{TWO_DATASETS}\n[[experiment]]{more}{BETTER}\n[profile.a]\nskip = ["digits"]\n'
+    profiles = {"a": "a", "b": None}
+    truth = gaining(lambda cell: 2.0)
+    runs = {name: write_run(read_suite(text, at), tmp_path / name, truth) for name, at in profiles.items()}
+    found = verdicts(analyse([runs[name] for name in order]))
+    assert list(found) == ["t (digits)", "t (glyphs[classes=10])"]
+
+
 def test_a_trend_along_widths_is_followed_for_every_number_of_classes(read_suite):
     text = SIX.replace("widths = [8]", 'widths = [4, 8, 16, "min"]\nclasses = [4, 10]')
     suite = read_suite(text + claim('increases_with = "width"\nloss = "w_softmax"'))
