@@ -58,10 +58,9 @@ def gap(data: RunData, claim: Claim) -> tuple[str, bool]:
 
     A trend can do without some values of its axis. A mean over points needs all of them.
     """
-    known = covered(data, claim)
-    kind = "timing" if claim.metric == "step_seconds" else "train"
-    planned = dict.fromkeys(cell.point for cell in data.cells if cell.kind == kind)
-    lost = [point for point in planned if covers(claim, point) and point not in set(known)]
+    known = dict.fromkeys(covered(data, claim))
+    planned = data.planned["timing" if claim.metric == "step_seconds" else "train"]
+    lost = [point for point in planned if point not in known and covers(claim, point)]
     if claim.follows_axis and claim.along:
         lost = [p for p in lost if claim.along in p and (claim.values is None or p[claim.along] in claim.values)]
     if not lost or not known:

@@ -184,6 +184,14 @@ class RunData:
         return list(self.trained_at)
 
     @cached_property
+    def planned(self) -> dict[str, list[Point]]:
+        """The points of the plan by kind of cell, in its order."""
+        found: dict[str, dict[Point, None]] = {"train": {}, "timing": {}}
+        for cell in self.cells:
+            found.setdefault(cell.kind, {})[cell.point] = None
+        return {kind: list(points) for kind, points in found.items()}
+
+    @cached_property
     def axes(self) -> list[str]:
         """The axes that distinguish the planned points of the suite."""
         return varied(cell.point for cell in self.cells)
