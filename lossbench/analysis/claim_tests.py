@@ -288,13 +288,14 @@ def _deviation(table: NDArray[np.float64]) -> float:
 def trend(data: RunData, claim: Claim, axis: str, series: Series, level: float) -> Row:
     """The metric increases or decreases: its slope does, and no step goes back by more than the margin."""
     doubling = claim.follows_axis and min(series.at, default=0.0) > 0
-    scale, per = (np.log2, f"doubling of {axis}") if doubling else (np.asarray, f"unit of {axis}")
+    per = f"doubling of {axis}" if doubling else f"unit of {axis}"
     metric = data.metrics[claim.metric]
     factor = 100.0 if metric.source == "rounds" else 1.0  # of log seconds: a slope in percent, nearly
     unit = f"{metric.unit} per {per}".strip()
     if not series.testable:
         return _untestable(series, unit, axis, level)
-    x = scale(series.at)
+    # Not np.log2: its last bits depend on the CPU, and a report has the same bytes wherever it is written.
+    x = np.array([math.log2(value) for value in series.at] if doubling else series.at)
     of_slope = factor * _noise(data, claim, series, stats.coefficients(x))
     of_steps = [factor * _noise(data, claim, series, step) for step in np.diff(np.eye(len(x)), axis=0)]
     margin = data.margin(claim.metric)

@@ -35,10 +35,13 @@ class Trend:
 
 
 def coefficients(x: ArrayLike) -> NDArray[np.float64]:
-    """The weights of the values in their least-squares slope over x: (x − x̄)/Σ(x − x̄)²."""
+    """The weights of the values in their least-squares slope over x: (x − x̄)/Σ(x − x̄)².
+
+    Products are summed without `@` here and below: its last bits depend on the CPU.
+    """
     at = np.asarray(x, dtype=np.float64)
     centred = at - at.mean()
-    weights: NDArray[np.float64] = centred / (centred @ centred)
+    weights: NDArray[np.float64] = centred / (centred**2).sum()
     return weights
 
 
@@ -69,7 +72,7 @@ def trend(
     order = np.argsort(at)
     at, table = at[order], table[:, order]
     weights = coefficients(at)
-    slopes = table @ weights
+    slopes = (table * weights).sum(axis=1)
     found = paired(
         slopes, np.zeros_like(slopes), level, resolution=resolution * float(np.abs(weights).max()), noise=noise
     )
