@@ -215,7 +215,10 @@ def correlation(a: ArrayLike, b: ArrayLike) -> float:
     first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     if len(first) < FEWEST_SEEDS or first.std() == 0 or second.std() == 0:
         return math.nan
-    return float(np.corrcoef(first, second)[0, 1])
+    first, second = first - first.mean(), second - second.mean()
+    # Not np.corrcoef: the last bits of its matrix product depend on the CPU.
+    found = (first * second).sum() / math.sqrt((first**2).sum()) / math.sqrt((second**2).sum())
+    return min(1.0, max(-1.0, float(found)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
