@@ -37,8 +37,8 @@ def pareto_chance(
     if min(len(high), len(low) if low.ndim == 2 else len(high)) < FEWEST_FOR_FRONT:
         return np.full(high.shape[1], math.nan)
     weights = _weights(len(high), resamples, rng)
-    accuracies = weights @ high
-    costs = low if low.ndim == 1 else (_weights(len(low), resamples, rng) if rounds else weights) @ low
+    accuracies = _means(weights, high)
+    costs = low if low.ndim == 1 else _means(_weights(len(low), resamples, rng) if rounds else weights, low)
     chances: NDArray[np.float64] = pareto_front(accuracies, np.broadcast_to(costs, accuracies.shape)).mean(axis=0)
     return chances
 
@@ -47,3 +47,11 @@ def _weights(rows: int, resamples: int, rng: np.random.Generator) -> NDArray[np.
     """How often each row is drawn in each resample, as shares."""
     counts: NDArray[np.float64] = rng.multinomial(rows, np.full(rows, 1 / rows), resamples) / rows
     return counts
+
+
+def _means(weights: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """weights @ values, added row by row: the last bits of a matrix product, which decide ties, depend on the CPU."""
+    total = np.zeros((len(weights), values.shape[1]))
+    for column, row in zip(weights.T, values, strict=True):
+        total += column[:, None] * row
+    return total

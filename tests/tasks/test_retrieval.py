@@ -120,7 +120,7 @@ def test_a_dataset_without_unseen_classes_is_refused_with_those_that_have_some(r
 
 
 def test_a_claim_on_a_metric_of_another_task_is_refused(read_suite):
-    with pytest.raises(SuiteError, match="not a verification, which measures 'auc'"):
+    with pytest.raises(SuiteError, match="'auc' is only available for verification"):
         read_suite(RETRIEVED + CLAIM.replace("map@r", "auc"))
 
 
