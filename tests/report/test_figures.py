@@ -343,6 +343,14 @@ def test_along_an_axis_a_loss_far_from_the_others_leaves_it_but_a_trend_stays_on
         (line,) = labelled(accuracy, label)
         inside = [accuracy.get_ylim()[0] < value < accuracy.get_ylim()[1] for value in line.get_ydata()]
         assert all(inside) if label != "center" else not any(inside)
+    (far,) = labelled(accuracy, "center")
+    arrows = labelled(accuracy, "beyond the axis")
+    assert [arrow.get_xdata()[0] for arrow in arrows] == list(far.get_xdata())
+    assert {arrow.get_color() for arrow in arrows} == {far.get_color()}
+    written = [text.get_text() for text in accuracy.texts if "M_min" not in text.get_text()]
+    assert written == [f"{value:.1f}" for value in far.get_ydata()]
+    (far,) = labelled(gain, "center")
+    assert [text.get_text() for text in gain.texts] == [f"−{-value:.2f}" for value in far.get_ydata()]
     assert gain.get_ylim()[0] > -10
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,6 +17,7 @@ from lossbench.analysis import series
 from lossbench.analysis.results import Results
 from lossbench.analysis.series import Along, Line
 from lossbench.core.geometry import minimum_width
+from lossbench.core.metric import Metric
 from lossbench.core.point import SHORT, Point, is_number, shown, varied
 from lossbench.report import words
 from lossbench.report.figures import style
@@ -25,6 +28,15 @@ MARK = "#B3400A"  # of M_min
 MOST_PANELS = 4
 LOG_FROM = 4.0  # the span of values from which an axis is logarithmic
 LETTER = 0.026  # of a tick label, as a share of the width of a panel
+
+
+class Mark(NamedTuple):
+    """A point of a line: the value of the axis, where it is drawn, and its colour."""
+
+    value: float
+    x: float
+    y: float
+    colour: str
 
 
 def along_axis(results: Results, experiment: str, along: Along) -> Drawing | None:
@@ -41,8 +53,8 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
     for point in points:
         for loss, row in main[point].items():
             worth.setdefault(loss, []).append(headline.sign * row["value"])
-    means = {loss: sum(values) / len(values) for loss, values in worth.items()}
-    labels, few = style.chosen(series.order(results, list(worth)), means)
+    averages = {loss: sum(values) / len(values) for loss, values in worth.items()}
+    labels, few = style.chosen(series.order(results, list(worth)), averages)
     values = sorted({point[along.axis] for point in points})
     log = values[0] > 0 and values[-1] > LOG_FROM * values[0]
     rests = [line.rest for line in lines]
@@ -58,18 +70,20 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
         look = looks(results.labels)
         axes = canvas.subplots(len(lines), 2, sharex=True, squeeze=False)
         for (left, right), line, title in zip(axes, lines, titles, strict=True):
-            _line(left, line, along.axis, labels, look, main, "value", values, log)
+            means = _line(left, line, along.axis, labels, look, main, "value", values, log)
             if margin:
                 right.axhspan(-margin, margin, color=BAND, alpha=0.2, lw=0, zorder=0)
             right.axhline(0, color=LINE, lw=1.2, zorder=1)
             others = [label for label in labels if label != baseline]
-            _line(right, line, along.axis, others, look, gains, "delta", values, log)
+            differences = _line(right, line, along.axis, others, look, gains, "delta", values, log)
             _cut(left, line, labels, main, "value", 0.0, baseline)
             _cut(right, line, others, gains, "delta", margin, baseline)
             for ax in (left, right):
                 ax.grid(axis="y")
                 _mark_minimum(ax, line, along.axis, values, named=ax is left)
             percent(left, headline)
+            _point_beyond(left, means, "value", headline)
+            _point_beyond(right, differences, "delta", headline)
             left.set_ylabel(f"test {words.column(headline)}")
             right.set_ylabel(f"minus {short(baseline, 20)}{unit}")
             if title:
@@ -83,7 +97,9 @@ def along_axis(results: Results, experiment: str, along: Along) -> Drawing | Non
     caption = (
         "Left: means with 95 % intervals over seeds. Right: differences with 95 % simultaneous intervals"
         + (f"; the band is the margin of equivalence, {words.within(margin, headline.unit)}" if margin else "")
-        + f". Marks are offset sideways for legibility; outliers are cut off at the edge.{left_out}{few}"
+        + ". Marks are offset sideways for legibility; an arrow gives the value of a mark beyond the axis."
+        + left_out
+        + few
     )
     if along.axis == "width":
         caption += " M_min = C − 1 is the smallest width at which the weights of C classes can have equal angles."
@@ -126,15 +142,15 @@ def _line(
     column: str,
     values: Sequence[float],
     log: bool,
-) -> None:
-    """One line per loss, with interval bars where there are seeds enough for one.
+) -> list[Mark]:
+    """One line per loss, with interval bars where there are seeds enough for one; the marks that were drawn.
 
     Lines are shifted a little each, at most half a gap in all, so that no bar hides another.
     """
     scaled = np.log(values) if log else np.asarray(values, float)
     gap = float(np.diff(scaled).min())
     step = min(0.010 * float(scaled[-1] - scaled[0]), 0.5 * gap / max(len(labels) - 1, 1))
-    bars, inks = [], []
+    bars, inks, marks = [], [], list[Mark]()
     for index, label in enumerate(labels):
         mine = [(point[axis], rows[point][label]) for point in line.points if label in rows[point]]
         mine = [(value, row) for value, row in mine if not math.isnan(row[column])]
@@ -145,10 +161,34 @@ def _line(
         own = look[label]
         ax.plot(at, [row[column] for _, row in mine], color=own.colour, marker=own.marker, ls=own.dash, markersize=4.5,
                 lw=1.4, label=label)  # fmt: skip
+        marks += [Mark(value, x, row[column], own.colour) for x, (value, row) in zip(at, mine, strict=True)]
         known = [(x, row) for x, (_, row) in zip(at, mine, strict=True) if not math.isnan(row["low"])]
         bars += [[(x, row["low"]), (x, row["high"])] for x, row in known]
         inks += [own.colour] * len(known)
     ax.add_collection(LineCollection(bars, colors=inks, linewidths=1.0, zorder=1.5), autolim=False)
+    return marks
+
+
+def _point_beyond(ax: Axes, marks: Sequence[Mark], column: str, metric: Metric) -> None:
+    """An arrow with its value at the edge for every mark beyond the axis, one above the other at one value."""
+    if column == "delta":
+        write = partial(words.signed, digits=words.digits_of(metric.unit))
+    else:
+        write = partial(words.number, digits=words.digits_of("%" if metric.is_score else metric.unit))
+    low, high = ax.get_ylim()
+    last = max((mark.value for mark in marks), default=0.0)
+    found: Counter[tuple[float, bool]] = Counter()
+    for mark in (mark for mark in marks if not low <= mark.y <= high):
+        above = mark.y > high
+        room = (0.03 + 0.065 * found[mark.value, above]) * (high - low)
+        found[mark.value, above] += 1
+        place = mark.x, high - room if above else low + room
+        ax.plot(*place, "^" if above else "v", color=mark.colour, markersize=5.5, zorder=5, label="beyond the axis")
+        side, way = ("right", -1) if mark.value == last else ("left", 1)
+        ax.annotate(
+            write(mark.y), place, xytext=(way * 5, 0), textcoords="offset points", ha=side, va="center", fontsize=7,
+            color=style.INK, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8}, zorder=6,
+        )  # fmt: skip
 
 
 def _mark_minimum(ax: Axes, line: Line, axis: str, values: Sequence[float], *, named: bool) -> None:
