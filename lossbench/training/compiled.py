@@ -70,6 +70,7 @@ def prepare(cell: Cell, in_shape: tuple[int, ...], first_pass: Callable[[], None
     torch._inductor.config.cpp.threads = cell.threads  # so that it is part of torch's own keys
     if cell.device == "cpu":
         pool_eagerly()
+        keep_scales()
     torch._dynamo.reset()  # it gives up on a function that it has compiled for too many kinds, as a probe does
     done = folder / "kinds" / _digest(kind_of(cell, in_shape))
     done.parent.mkdir(parents=True, exist_ok=True)
@@ -146,6 +147,26 @@ def pool_eagerly() -> None:
     for op in (aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default):
         make_fallback(op, layout_constraint=channels_last, warn=False, override_decomp=True)
     lowering.should_fallback_max_pool_with_indices = lambda *given, **named: True
+
+
+@functools.cache
+def keep_scales() -> None:
+    """Compute 1/√(σ² + ε) of batch norm once per channel.
+
+    What torch would generate repeats the root and two divisions for every activation. The results are the same to the
+    bit.
+    """
+    from torch._inductor import lowering
+
+    rsqrt = torch.ops.aten.rsqrt.default
+    lowered: Any = lowering.lowerings[rsqrt]
+
+    def kept(values: Any) -> Any:
+        scales = lowered(values)
+        scales.realize()
+        return scales
+
+    lowering.lowerings[rsqrt] = kept
 
 
 def check(backbone: nn.Module, images: Tensor) -> None:

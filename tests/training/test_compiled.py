@@ -261,6 +261,38 @@ def test_compiled_cells_have_the_same_bits_in_any_number_of_processes_wherever_c
         assert record["environment"]["compiler"]
 
 
+@pytest.mark.slow
+@needs_compiler
+def test_batch_norm_takes_one_root_per_channel_and_has_the_same_bits_as_with_one_per_activation(tmp_path):
+    script = """
+import torch
+from torch import nn
+from torch._inductor.utils import run_and_get_code
+from lossbench.training import compiled
+
+torch._inductor.config.force_disable_caches = True
+torch.manual_seed(0)
+network = nn.Sequential(nn.Conv2d(1, 12, 3), nn.PReLU(12), nn.BatchNorm2d(12)).to(memory_format=torch.channels_last)
+images = torch.randn(5, 1, 9, 9)
+for change in (lambda: None, compiled.keep_scales):
+    change()
+    torch._dynamo.reset()
+    network.zero_grad()
+    network[2].reset_running_stats()
+    features, sources = run_and_get_code(compiled.forward, network, images)
+    features.square().mean().backward()
+    ends = [features.detach(), *(p.grad for p in network.parameters()), *network[2].buffers()]
+    print(sources[0].count(".rsqrt()"))
+    print([end.double().sum().item().hex() for end in ends], [end.double().norm().item().hex() for end in ends])
+"""
+    path = tmp_path / "twice.py"
+    path.write_text(script)
+    printed = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True).stdout
+    roots, bits, fewer_roots, same_bits = printed.splitlines()
+    assert bits == same_bits
+    assert int(fewer_roots) < int(roots)
+
+
 @needs_compiler
 def test_a_folder_that_torch_cannot_use_and_code_that_it_cannot_compile_are_one_sentence(cell, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
