@@ -68,6 +68,7 @@ def test_the_readme_and_the_docs_work_as_printed(tmp_path):
                 pytest.fail(f"{block.where}: a block of '{other}' means nothing to this test")
 
 
+@pytest.mark.slow
 def test_the_python_page_works_as_printed(tmp_path):
     """All its blocks in one process, which marks where the output of each begins."""
     shown = blocks(SESSION)

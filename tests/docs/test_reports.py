@@ -6,6 +6,7 @@ import os
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import command
@@ -16,7 +17,13 @@ from lossbench.report import differing
 ARCHIVES = sorted((ROOT / "reports").glob("*/records.tar.xz"))
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.parent.name)
+def _marked(archive: Path) -> Any:
+    """The reports of many records take too long for the default tests."""
+    name = archive.parent.name
+    return pytest.param(archive, id=name, marks=() if name == "quick" else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("archive", [_marked(path) for path in ARCHIVES])
 def test_a_committed_report_is_what_todays_code_writes_from_its_records(archive, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a report names the folders of its runs
     with tarfile.open(archive) as records:

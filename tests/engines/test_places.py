@@ -47,6 +47,7 @@ def load(root):
 '''
 
 
+@pytest.mark.slow
 def test_plugins_that_change_the_working_folder_change_nothing_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_loss(tmp_path, "mine", "os.chdir('/')", constructor="os.chdir(os.path.dirname(os.getcwd()))")

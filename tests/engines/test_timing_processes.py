@@ -66,6 +66,7 @@ def run(folder: Path, does: str, process: int = 1, **options) -> dict:
     return by_label(folder / "run")["timing"]
 
 
+@pytest.mark.slow
 def test_the_processes_are_new_interpreters_one_after_another_within_the_memory_limit(tmp_path):
     record = run(tmp_path, "pass", memory=MEMORY)
     assert record["status"] == "done", record["error"]
@@ -92,14 +93,8 @@ def test_a_time_limit_counts_for_all_processes_together_and_ends_them(tmp_path):
     assert (record["status"], record["error"]) == ("timeout", "killed after 1.5 seconds")
 
 
-@pytest.mark.parametrize(
-    ("by", "process"),
-    [
-        (signal.SIGKILL, 0),
-        pytest.param(signal.SIGKILL, 1, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("by", "process"), [(signal.SIGKILL, 0), (signal.SIGKILL, 1), (signal.SIGINT, 1)])
 def test_a_run_that_is_killed_leaves_no_process_of_a_timing_cell(tmp_path, by, process):
     hidden = tmp_path / "hidden"
     write_mine(tmp_path, f"{hiding(hidden)}; time.sleep(600)", process)
