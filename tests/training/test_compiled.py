@@ -234,11 +234,17 @@ def test_compiled_cells_have_the_same_bits_in_any_number_of_processes_wherever_c
 
     assert run("whole", 2).wait(PATIENCE) == 0
     killed = run("killed", 1)
-    wait_until(lambda: list(tmp_path.glob("killed/partial/[!.]*.pt")) or killed.poll() is not None, PATIENCE)
+    warm = next(key for key, record in records(tmp_path / "whole").items() if record["cell"]["kind"] == "warm")
+
+    def saved() -> set[str]:
+        """The cells of the killed run that have a saved state, but for the warm start, which ends too soon after it."""
+        return {path.stem for path in tmp_path.glob("killed/partial/[!.]*.pt")} - {warm}
+
+    wait_until(lambda: saved() or killed.poll() is not None, PATIENCE)
     killed.kill()
     killed.wait()
     wait_until(lambda: not processes_of(tmp_path))
-    assert list(tmp_path.glob("killed/partial/*.pt"))
+    assert saved() - records(tmp_path / "killed").keys()
     assert run("killed", 1).wait(PATIENCE) == 0
     found = results(tmp_path / "whole")
     assert len(found) == 7 and {record["status"] for record in found.values()} == {"done"}
