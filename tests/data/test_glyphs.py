@@ -208,6 +208,7 @@ def test_half_of_the_pairs_are_of_one_character_and_no_character_is_in_two_folds
     assert sum(map(len, members)) == len(set().union(*members))
 
 
+@pytest.mark.slow
 def test_the_chosen_characters_are_found_again_from_the_fonts():
     assert list(glyphs.characters()) == glyphs.chosen()
 

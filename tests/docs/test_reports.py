@@ -33,6 +33,7 @@ def test_a_committed_report_is_what_todays_code_writes_from_its_records(archive,
     assert differing(runs, archive.parent) == {}
 
 
+@pytest.mark.slow
 def test_a_report_has_the_same_bytes_with_the_kernels_of_another_cpu(tmp_path):
     """Matrix products of another CPU's kernels have other last bits; the suite has trends and correlations."""
     folder = ROOT / "reports/quick"

@@ -49,6 +49,7 @@ F.cross_entropy = lambda *given, **more: 3 * original(*given, **more)
 """
 
 
+@pytest.mark.slow
 def test_what_a_library_does_on_import_reaches_no_loss_that_does_not_import_it(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(library(tmp_path, "meddler", MEDDLES)["PYTHONPATH"])
     importing(tmp_path, "mine", "meddler")
@@ -62,6 +63,7 @@ def test_what_a_library_does_on_import_reaches_no_loss_that_does_not_import_it(t
     assert digests["twin"] == alone.digest != digests["mine"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -153,6 +155,7 @@ def test_nothing_survives_a_run_that_is_killed_while(tmp_path, moment):
     wait_until(lambda: not any(map(alive, found)), 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said"),
     [

@@ -136,6 +136,7 @@ class Loss(torch.nn.Module):
 '''
 
 
+@pytest.mark.slow
 def test_a_run_outlives_the_server_that_it_started_ahead_and_does_not_need(tmp_path):
     """In a process of its own: the runs of other tests share servers that are never ended."""
     (tmp_path / "losses").mkdir()

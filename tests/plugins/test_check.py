@@ -233,6 +233,7 @@ def test_an_option_that_acts_only_through_the_schedule_is_found_to_act(tmp_path,
     assert failures(check(plugin(tmp_path, *changes))) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", Registry().names("loss"))
 def test_an_idle_option_in_any_built_in_loss_is_caught_and_named(tmp_path, name):
     source = Registry().find("loss", name).path.read_text(encoding="utf-8")

@@ -299,6 +299,7 @@ CURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_fault_is_caught_by_the_property_meant_for_it_alone_and_names_its_cure(tmp_path, fault):
     expected, changes = BROKEN[fault]

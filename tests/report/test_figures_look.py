@@ -292,6 +292,7 @@ def test_all_panels_of_a_shared_axis_show_their_points():
         assert low <= min(heights) <= max(heights) <= high
 
 
+@pytest.mark.slow
 def test_another_process_with_other_hashes_writes_the_same_bytes():
     script = "import sys; sys.path.insert(0, sys.argv[1]); from kit.pictures import hashes; print(hashes())"
     command = [sys.executable, "-c", script, str(Path(__file__).parents[1])]
@@ -322,6 +323,7 @@ def test_text_stays_text_and_no_file_has_a_date(drawings):
     assert (block.name, block.svg, block.caption) == ("step-time", drawing.svg, drawing.caption)
 
 
+@pytest.mark.slow
 def test_figures_rendered_by_several_processes_are_the_same_to_the_byte():
     """In a process of its own, since the one that runs the tests has threads; a worker that dies is replaced."""
     code = """if True:

@@ -141,6 +141,7 @@ def studies(rng, tries, datasets, losses, seeds):
     return luck + 0.5 * rng.normal(size=(tries, datasets, losses, seeds))
 
 
+@pytest.mark.slow
 def test_averaging_keeps_the_level_and_pooling_seeds_would_break_it():
     tries, datasets, losses, seeds = 150, 8, 4, 5
     honest = pooled = 0
@@ -154,6 +155,7 @@ def test_averaging_keeps_the_level_and_pooling_seeds_would_break_it():
     assert pooled / tries > 0.27
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("datasets", "losses"), [(5, 3), (6, 5), (10, 4), (20, 8)])
 def test_friedmans_false_alarms_stay_within_two_hundredths_of_the_level(datasets, losses):
     rng = np.random.default_rng(datasets)

@@ -207,6 +207,7 @@ def test_the_resolution_changes_nothing_where_there_is_spread():
     assert stats.paired(A, B, resolution=1e-4) == stats.paired(A, B)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize(("rounds", "processes"), [(5, 5), (17, 5), (40, 5)])
 def test_the_interval_of_a_time_ratio_covers_as_often_as_it_says(rounds, processes, rho):

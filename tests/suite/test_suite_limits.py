@@ -261,6 +261,7 @@ def written(value) -> str:
     return repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else json.dumps(value)
 
 
+@pytest.mark.slow
 def test_nothing_but_a_sentence_comes_of_any_value_in_any_place(tmp_path):
     """Every place of the quick suite, each with some odd values: refused or planned, never anything else."""
     document = tomllib.loads(built_in()["quick"].read_text())

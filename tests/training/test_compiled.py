@@ -171,6 +171,7 @@ def test_a_backbone_is_compiled_before_memory_is_measured(cell, registry, monkey
     assert order == ["compiled", "meter"]
 
 
+@pytest.mark.slow
 def test_one_process_compiles_a_kind_the_others_wait_and_one_that_is_killed_is_replaced(cell, tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "ROOT", tmp_path)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
