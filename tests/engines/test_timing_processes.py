@@ -78,7 +78,8 @@ def test_the_processes_are_new_interpreters_one_after_another_within_the_memory_
         assert library != other_library  # forks of one process have the same layout
 
 
-@pytest.mark.parametrize("process", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("process", [0, 1])
 def test_a_process_that_is_killed_ends_its_cell_with_a_status_and_nothing_survives(tmp_path, process):
     hidden = tmp_path / "hidden"
     record = run(tmp_path, f"{hiding(hidden)}; os.kill(os.getpid(), signal.SIGKILL)", process)
