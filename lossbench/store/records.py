@@ -36,6 +36,7 @@ from lossbench.core.current import current
 from lossbench.core.errors import StoreError
 from lossbench.core.metric import Metric
 from lossbench.core.model import GEOMETRY, LEDGER, SECONDS, Cell, Record, Suite, SuiteInfo
+from lossbench.core.point import Point
 from lossbench.plugins.metrics import METRICS, columns
 from lossbench.store.schema import parsed
 
@@ -358,6 +359,9 @@ def tabulated(
     columns = {metric.name: metric.column for metric in metrics}
     derived = {METRICS[m.name].column: METRICS[m.name].measure for m in metrics if _derived(m)}
     rows = [_row(cell, records[cell.key], names, columns, derived) for cell in cells if cell.key in records]
+    one: dict[Point, Point] = {}  # an object per point: dicts compare the same object without looking at its values
+    for row in rows:
+        row["point"] = one.setdefault(row["point"], row["point"])
     return pandas.DataFrame(rows, columns=None if rows else names)
 
 

@@ -175,12 +175,14 @@ def _class_angles(experiment: str, frame: pd.DataFrame) -> Table:
     quartiles = ["minimum", "25 %", "median", "75 %", "maximum"]
     rows: list[dict[str, str]] = []
     found = []
-    for (point, label), group in frame.groupby(["point", "loss"], sort=False):
-        sides: dict[str, dict[int, float]] = {"train": {}, "test": {}}
-        for split, number, angle in zip(group["split"], group["class"], group["angle"], strict=True):
-            sides[split][number] = angle
-        shown = {"loss": str(label)}
-        names = quartiles if wide else [str(number) for number in range(group["class"].max() + 1)]
+    by_loss: dict[LossAt, dict[str, dict[int, float]]] = {}
+    columns = (frame[name].to_numpy().tolist() for name in ("point", "loss", "split", "class", "angle"))
+    for point, label, split, number, angle in zip(*columns, strict=True):
+        by_loss.setdefault((point, label), {"train": {}, "test": {}})[split][number] = angle
+    for (point, label), sides in by_loss.items():
+        shown = {"loss": label}
+        most = max(number for side in sides.values() for number in side)
+        names = quartiles if wide else [str(number) for number in range(most + 1)]
         for index, name in enumerate(names):  # the number of a quartile, or of a class
             pair = []
             for side in sides.values():
@@ -188,9 +190,9 @@ def _class_angles(experiment: str, frame: pd.DataFrame) -> Table:
                 pair.append(words.number(value, 1))
             shown[name] = " / ".join(pair)
         rows.append(shown)
-        found.append({"point": point, "loss": str(label)})
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    rows = [{key: row.get(key, "") for key in columns} for row in rows]
+        found.append({"point": point, "loss": label})
+    titles = list(dict.fromkeys(key for row in rows for key in row))
+    rows = [{key: row.get(key, "") for key in titles} for row in rows]
     caption = f"mean angle θ̄ in degrees{', quartiles over classes' if wide else ' by class'}, train / test."
     anchors = [[anchor(row)] for row in found]
     return table(found, rows, caption, left=["loss"], anchors=anchors, experiment=experiment)
